@@ -59,6 +59,9 @@ BOUNDS = {
     "slots": Bound(0, 1_000_000, whole=True),
     "term": Bound(0.001, _DAY),
     "elapsed": Bound(0, 36_500 * _DAY),
+    "every": Bound(1, 366 * _DAY),
+    "catch_up": Bound(0, 31 * _DAY),
+    "jitter": Bound(0, _DAY),
 }
 
 

@@ -16,6 +16,7 @@ from holdfast.client.bulk import Bulks
 from holdfast.client.by_hand import ByHand
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
+from holdfast.client.schedules import Schedules
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
@@ -55,6 +56,7 @@ class Operations(Steering, ByHand):
         self._searching = Turns()
         self.keys = Keys(KeyStore(database))
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
+        self.schedules = Schedules(database, acceptance)
         self.bulk = Bulks(database, browsing, self._searching)
 
     async def search(

@@ -35,7 +35,9 @@ grant execute on function
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
   holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.note_held,
-  holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks
+  holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks,
+  holdfast.declare_schedules, holdfast.due_schedules, holdfast.fire_schedules, holdfast.refuse_schedule,
+  holdfast.rewind_schedules, holdfast.retire_schedules, holdfast.forget_fires
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
@@ -67,6 +69,12 @@ grant execute on function
   holdfast.search_letters, holdfast.get_letters, holdfast.acknowledge_letters, holdfast.requeue_letters,
   holdfast.preview_bulk, holdfast.start_bulk, holdfast.stop_bulk, holdfast.list_bulks,
   holdfast.is_maintained
+to holdfast_operator;
+
+-- Schedules.
+grant execute on function
+  holdfast.put_schedule, holdfast.pause_schedule, holdfast.resume_schedule, holdfast.delete_schedule, holdfast.run_schedule,
+  holdfast.list_schedules, holdfast.list_fires
 to holdfast_operator;
 
 -- What operators read with psql.

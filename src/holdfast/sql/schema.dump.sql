@@ -967,7 +967,10 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('key_lifetime', 0.001, 3153600000, false),
     ('slots', 0, 1000000, true),
     ('term', 0.001, 86400, false),
-    ('elapsed', 0, 3153600000, false)
+    ('elapsed', 0, 3153600000, false),
+    ('every', 1, 31622400, false),
+    ('catch_up', 0, 2678400, false),
+    ('jitter', 0, 86400, false)
 $$;
 ALTER FUNCTION holdfast.bounds() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.bounds() IS 'The lowest and the highest value of every number that is checked.';
@@ -1724,6 +1727,55 @@ end
 $$;
 ALTER FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) IS 'Refuse results that are too large.';
+CREATE FUNCTION holdfast.check_schedule(definition jsonb, tenant text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  name  text := definition ->> 'name';
+  wrong text;
+begin
+  if jsonb_typeof(definition) is distinct from 'object' then
+    raise exception 'a schedule must be a JSON object' using errcode = 'HF002';
+  end if;
+  select format('unknown field %s of a schedule', quote_ident(field)) into wrong
+  from jsonb_object_keys(definition) as field
+  where field not in ('name', 'tenant', 'cron', 'every', 'tz', 'type', 'payload', 'options', 'overlap', 'catch_up', 'jitter')
+  limit 1;
+  wrong := coalesce(wrong, case
+    when jsonb_typeof(definition -> 'name') is distinct from 'string' or length(name) not between 1 and 200
+      or unprintable(name) or strpos(name, '/') > 0
+      then 'the name of a schedule must have 1 to 200 characters, no control characters and no slash'
+    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs cron or every, one of both'
+    when jsonb_typeof(coalesce(definition -> 'cron', '""')) not in ('string', 'null') or length(definition ->> 'cron') not between 1 and 200
+      then 'cron must be a string of 1 to 200 characters'
+    when jsonb_typeof(coalesce(definition -> 'every', '0')) not in ('number', 'null') then 'every must be a number of seconds'
+    when jsonb_typeof(definition -> 'tz') is distinct from 'string' or length(definition ->> 'tz') not between 1 and 100
+      then 'tz must be the name of a time zone'
+    when definition ->> 'overlap' is null or definition ->> 'overlap' not in ('skip', 'queue', 'allow')
+      then 'overlap must be skip, queue or allow'
+    when jsonb_typeof(definition -> 'catch_up') is distinct from 'number' then 'catch_up must be a number of seconds'
+    when jsonb_typeof(definition -> 'jitter') is distinct from 'number' then 'jitter must be a number of seconds'
+    else coalesce(
+      bounds_fault('every', 'every', (definition ->> 'every')::numeric),
+      bounds_fault('catch_up', 'catch_up', (definition ->> 'catch_up')::numeric),
+      bounds_fault('jitter', 'jitter', (definition ->> 'jitter')::numeric))
+  end);
+  if wrong is null then
+    select format('a schedule does not take the option %s: it would be the same for all of its jobs', option) into wrong
+    from unnest(array['run_at', 'delay', 'idempotency_key', 'parent_id', 'hold', 'traceparent']) as option
+    where definition -> 'options' ? option
+    limit 1;
+  end if;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+  perform check_enqueue(
+    array[definition ->> 'type'], array[definition -> 'payload'], array[definition -> 'options'], tenant);
+end
+$$;
+ALTER FUNCTION holdfast.check_schedule(definition jsonb, tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_schedule(definition jsonb, tenant text) IS 'Raise unless this is the definition of a schedule.';
 CREATE FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2997,6 +3049,71 @@ CREATE FUNCTION holdfast.decided_state(decision text) RETURNS text
 $$;
 ALTER FUNCTION holdfast.decided_state(decision text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.decided_state(decision text) IS 'In which state a decision leaves a job.';
+CREATE FUNCTION holdfast.declare_schedules(worker text, definitions jsonb) RETURNS TABLE(tenant text, name text, fault text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+declare
+  asked record;
+begin
+  if jsonb_typeof(definitions) is distinct from 'array' or jsonb_array_length(definitions) > 100000 then
+    raise exception 'schedules must be a list of at most 100000 objects' using errcode = 'HF002';
+  end if;
+  update workers w
+  set schedules = array(select md5(d.value::text) from jsonb_array_elements(definitions) as d)
+  where w.id = declare_schedules.worker;
+  update schedules s
+  set declared_at = now()
+  from (
+    select same.id
+    from jsonb_array_elements(definitions) as d
+    join schedules same on same.tenant = d.value ->> 'tenant' and same.name = d.value ->> 'name'
+    where same.digest = md5(d.value::text) and same.retired_at is null
+      and (same.declared_at < now() - interval '30 minutes' or same.declared_at > now())
+    order by same.id
+    for update of same skip locked) known
+  where s.id = known.id;
+  -- One at a time: two that make the same schedule at once would collide.
+  if exists (
+    select from jsonb_array_elements(definitions) as d
+    where not exists (
+      select from schedules s
+      where s.tenant = d.value ->> 'tenant' and s.name = d.value ->> 'name' and s.digest = md5(d.value::text)
+        and s.retired_at is null)) then
+    perform pg_advisory_xact_lock(hashtext(current_schema() || '.schedules'), 0);
+  end if;
+  for asked in
+    select d.value as definition, md5(d.value::text) as digest, d.value ->> 'tenant' as tenant, d.value ->> 'name' as name,
+      s.id, s.digest as current, s.retired_at, s.replaced
+    from jsonb_array_elements(definitions) as d
+    left join schedules s on s.tenant = d.value ->> 'tenant' and s.name = d.value ->> 'name'
+    where s.id is null or s.digest is distinct from md5(d.value::text) or s.retired_at is not null
+    order by 3, 4
+  loop
+    if asked.id is not null and asked.current is null then
+      return query select asked.tenant, asked.name, 'an operator has made a schedule with this name: delete that one, or rename this one'::text;
+    elsif asked.digest = any (asked.replaced) and asked.retired_at is null
+      and exists (select from live_workers() w where w.schedules @> array[asked.current]) then
+      continue;  -- an older process of a rolling deploy
+    else
+      begin
+        perform check_schedule(asked.definition, asked.tenant);
+        perform store_schedule(asked.definition, asked.tenant, 'worker:' || worker, asked.digest);
+        perform note_audit(
+          'worker:' || worker, null, asked.tenant, case when asked.id is null then 'schedule.declare' else 'schedule.redeclare' end,
+          asked.name, asked.definition - 'name' - 'tenant' - 'payload');
+      exception
+        when sqlstate 'HF002' or sqlstate 'HF001' then
+          return query select asked.tenant, asked.name, sqlerrm;
+      end;
+    end if;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.declare_schedules(worker text, definitions jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.declare_schedules(worker text, definitions jsonb) IS 'What the code of a live worker declares.';
 CREATE FUNCTION holdfast.declared_shapes(definitions jsonb) RETURNS TABLE(type text, digest text, shape jsonb)
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3008,6 +3125,34 @@ CREATE FUNCTION holdfast.declared_shapes(definitions jsonb) RETURNS TABLE(type t
 $$;
 ALTER FUNCTION holdfast.declared_shapes(definitions jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.declared_shapes(definitions jsonb) IS 'The types of declarations, each with its shape, or null.';
+CREATE FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+declare
+  old schedules;
+begin
+  perform check_signed(by, note);
+  select s.* into old
+  from schedules s
+  where s.tenant = delete_schedule.tenant and s.name = delete_schedule.name
+  for update;
+  if not found then
+    return null;
+  elsif old.digest is not null and old.retired_at is null then
+    return 'declared';
+  end if;
+  -- What became of its fire times is forgotten by the leader: it may be much.
+  delete from schedules s where s.id = old.id;
+  perform note_audit(by, by_key, tenant, 'schedule.delete', old.name, jsonb_strip_nulls(jsonb_build_object(
+    'note', note, 'cron', old.cron, 'every', old.every_seconds, 'type', old.type)));
+  return 'deleted';
+end
+$$;
+ALTER FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Remove an operator''s schedule, or one that was retired.';
 CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3265,6 +3410,29 @@ CREATE FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) 
 $$;
 ALTER FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) IS 'Whether the job of an entry waits for that moment.';
+CREATE FUNCTION holdfast.due_schedules(max_schedules integer DEFAULT 100) RETURNS TABLE(id bigint, tenant text, name text, revision integer, cron text, every_seconds double precision, anchor timestamp with time zone, tz text, next_fire_at timestamp with time zone, reckoned_from timestamp with time zone, catch_up double precision, clock timestamp with time zone, next_in_seconds double precision)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+  (
+    select s.id, s.tenant, s.name, s.revision, s.cron, s.every_seconds, s.anchor, s.tz, s.next_fire_at, s.reckoned_from,
+      s.catch_up, now(), null::double precision
+    from schedules s
+    where s.look_at <= now()
+    order by s.look_at, s.id
+    limit max_schedules
+  )
+  union all
+  select null, null, null, null, null, null, null, null, null, null, null, now(), (
+    select extract(epoch from s.look_at - now())::double precision
+    from schedules s
+    where s.look_at > now()
+    order by s.look_at
+    limit 1)
+$$;
+ALTER FUNCTION holdfast.due_schedules(max_schedules integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.due_schedules(max_schedules integer) IS 'Schedules that the leader is to look at, and last a row without id that says in how many seconds the next one follows (null: none does).';
 CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4028,6 +4196,97 @@ CREATE FUNCTION holdfast.fingerprints_wanted(tree jsonb) RETURNS text[]
 $$;
 ALTER FUNCTION holdfast.fingerprints_wanted(tree jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.fingerprints_wanted(tree jsonb) IS 'The fingerprints that all results of a search must have, null if it names none: then it walks over jobs.';
+CREATE FUNCTION holdfast.fire_grace() RETURNS interval
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select interval '1 minute'
+$$;
+ALTER FUNCTION holdfast.fire_grace() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fire_grace() IS 'How late a fire time counts as on time: the time that another process takes to become the leader, and more.';
+CREATE FUNCTION holdfast.fire_schedules(ids bigint[], revisions integer[], expected timestamp with time zone[], following timestamp with time zone[], missed_to timestamp with time zone[], fire_ids bigint[], fire_ats timestamp with time zone[]) RETURNS TABLE(id bigint, tenant text, name text, fired integer, skipped integer, missed_from timestamp with time zone, fault text, failures integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  schedule schedules;
+  moment   timestamptz;
+  outcome  text;
+  run      record;
+begin
+  for place in 1..coalesce(cardinality(ids), 0) loop
+    select s.* into schedule
+    from schedules s
+    where s.id = ids[place] and s.revision = revisions[place] and s.look_at is not null
+      and s.next_fire_at is not distinct from expected[place]
+    for update skip locked;
+    continue when not found;
+    id := schedule.id;
+    tenant := schedule.tenant;
+    name := schedule.name;
+    fired := 0;
+    skipped := 0;
+    missed_from := null;
+    fault := null;
+    failures := 0;
+    begin
+      if missed_to[place] <= now() - make_interval(secs => schedule.catch_up) - fire_grace() then
+        insert into schedule_fires (schedule_id, fire_at, outcome, missed_to)
+        values (schedule.id, schedule.next_fire_at, 'missed', missed_to[place])
+        on conflict do nothing;
+        missed_from := case when found then schedule.next_fire_at end;
+      end if;
+      for moment in
+        select f.fire_at
+        from unnest(fire_ids, fire_ats) as f (id, fire_at)
+        where f.id = schedule.id and f.fire_at <= now()
+        order by f.fire_at
+      loop
+        outcome := case when schedule.overlap = 'skip' and open_run(schedule.id) is not null then 'skipped' else 'fired' end;
+        insert into schedule_fires (schedule_id, fire_at, outcome)
+        values (schedule.id, moment, outcome)
+        on conflict do nothing;
+        continue when not found;
+        if outcome = 'skipped' then
+          skipped := skipped + 1;
+        else
+          select r.job_id, r.outcome into run from record_run(schedule, moment) r;
+          update schedule_fires f
+          set job_id = run.job_id, outcome = case when run.outcome = 'created' then 'fired' else 'existing' end
+          where f.schedule_id = schedule.id and f.fire_at = moment;
+          schedule.last_job_id := run.job_id;
+          fired := fired + 1;
+        end if;
+        schedule.last_fire_at := greatest(schedule.last_fire_at, moment);
+      end loop;
+      update schedules s
+      set next_fire_at = following[place], reckoned_at = now(), look_at = following[place],
+        last_fire_at = schedule.last_fire_at, last_job_id = schedule.last_job_id,
+        fired = s.fired + fire_schedules.fired, skipped = s.skipped + fire_schedules.skipped,
+        failures = 0, missed_at = case when missed_from is not null then now() else s.missed_at end,
+        last_error = null, last_error_at = null
+      where s.id = schedule.id;
+    exception
+      when others then
+        if sqlstate in ('40001', '40P01') then
+          raise;
+        end if;
+        fired := 0;
+        skipped := 0;
+        missed_from := null;
+        fault := left(sqlerrm, 1000);
+    end;
+    if fault is not null then
+      failures := schedule_failed(schedule.id, fault);
+    end if;
+    if fired + skipped > 0 or missed_from is not null or fault is not null then
+      return next;
+    end if;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.fire_schedules(ids bigint[], revisions integer[], expected timestamp with time zone[], following timestamp with time zone[], missed_to timestamp with time zone[], fire_ids bigint[], fire_ats timestamp with time zone[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.fire_schedules(ids bigint[], revisions integer[], expected timestamp with time zone[], following timestamp with time zone[], missed_to timestamp with time zone[], fire_ids bigint[], fire_ats timestamp with time zone[]) IS 'Decide fire times.';
 CREATE FUNCTION holdfast.firmness(decision text) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -4337,6 +4596,49 @@ end
 $$;
 ALTER FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) IS 'Forget fingerprints that nobody has seen for as long as dead jobs are kept and that have nothing open, and those of tenants with too many.';
+CREATE FUNCTION holdfast.forget_fires(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  horizon timestamptz := now() - interval '7 days' - clock_lead(interval '8 days');
+  times   timestamptz[];
+  ids     bigint[];
+begin
+  mended := 0;
+  if horizon is not null and clock_is_known() then
+    select array_agg(f.fire_at), array_agg(f.schedule_id) into times, ids
+    from (
+      select f.fire_at, f.schedule_id
+      from schedule_fires f
+      where (f.fire_at, f.schedule_id) > (coalesce(after[1]::timestamptz, '-infinity'), coalesce(after[2]::bigint, 0))
+        and f.fire_at < horizon
+      order by f.fire_at, f.schedule_id
+      limit max_rows) f;
+    delete from schedule_fires f
+    using unnest(times, ids) as old (fire_at, id)
+    where f.schedule_id = old.id and f.fire_at = old.fire_at and (
+      not exists (select from schedules s where s.id = old.id)
+      or (
+        select count(*)
+        from (
+          select from schedule_fires n where n.schedule_id = old.id and n.fire_at > old.fire_at
+          order by n.fire_at limit 10) newer) >= 10);
+    get diagnostics mended = row_count;
+    if cardinality(ids) >= max_rows then
+      reached := array[to_jsonb(times[max_rows]) #>> '{}', ids[max_rows]::text];
+    end if;
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.forget_fires(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_fires(after text[], max_rows integer) IS 'Forget what became of fire times a week ago, except for the last ten of each schedule.';
 CREATE FUNCTION holdfast.forget_idle_permits(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5944,6 +6246,19 @@ end
 $_$;
 ALTER FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) IS 'Failures by fingerprint, the most recent first, before the given place: how many there were, and how many jobs still fail so or died of it unacknowledged (up to 10,000 are counted).';
+CREATE FUNCTION holdfast.list_fires(schedule_id bigint, before timestamp with time zone DEFAULT NULL::timestamp with time zone, max_fires integer DEFAULT 20) RETURNS TABLE(fire_at timestamp with time zone, outcome text, job_id uuid, state text, missed_to timestamp with time zone, by text, decided_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select f.fire_at, f.outcome, f.job_id, j.state, f.missed_to, f.by, f.decided_at
+  from schedule_fires f
+  left join jobs j on j.id = f.job_id
+  where f.schedule_id = list_fires.schedule_id and (before is null or f.fire_at < before)
+  order by f.fire_at desc
+  limit max_fires
+$$;
+ALTER FUNCTION holdfast.list_fires(schedule_id bigint, before timestamp with time zone, max_fires integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_fires(schedule_id bigint, before timestamp with time zone, max_fires integer) IS 'What became of the last fire times of a schedule, newest first, with the state of their jobs.';
 CREATE FUNCTION holdfast.list_jobs(states text[] DEFAULT NULL::text[], types text[] DEFAULT NULL::text[], queues text[] DEFAULT NULL::text[], only_tenant text DEFAULT NULL::text, only_target text DEFAULT NULL::text, correlation text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 200000) RETURNS SETOF holdfast.job_details
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5990,6 +6305,64 @@ CREATE FUNCTION holdfast.list_queues(only_tenant text DEFAULT NULL::text, only_n
 $$;
 ALTER FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) IS 'Queues by name, with waiting and running jobs, pauses and limits.';
+CREATE TABLE holdfast.schedules (
+    id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    cron text,
+    every_seconds double precision,
+    anchor timestamp with time zone DEFAULT now() NOT NULL,
+    tz text DEFAULT 'UTC'::text NOT NULL,
+    type text NOT NULL COLLATE pg_catalog."C",
+    payload jsonb DEFAULT '{}'::jsonb NOT NULL,
+    options jsonb DEFAULT '{}'::jsonb NOT NULL,
+    overlap text DEFAULT 'skip'::text NOT NULL,
+    catch_up double precision NOT NULL,
+    jitter double precision DEFAULT 0 NOT NULL,
+    revision integer DEFAULT 1 NOT NULL,
+    digest text COLLATE pg_catalog."C",
+    replaced text[] DEFAULT '{}'::text[] NOT NULL,
+    declared_at timestamp with time zone,
+    retired_at timestamp with time zone,
+    paused_at timestamp with time zone,
+    paused_by text,
+    paused_note text,
+    next_fire_at timestamp with time zone,
+    reckoned_from timestamp with time zone DEFAULT now() NOT NULL,
+    reckoned_at timestamp with time zone DEFAULT now() NOT NULL,
+    look_at timestamp with time zone DEFAULT now(),
+    last_fire_at timestamp with time zone,
+    last_job_id uuid,
+    fired bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    last_error text,
+    last_error_at timestamp with time zone,
+    missed_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    created_by text NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_by text NOT NULL,
+    CONSTRAINT schedules_check CHECK ((num_nonnulls(cron, every_seconds) = 1)),
+    CONSTRAINT schedules_overlap_check CHECK ((overlap = ANY (ARRAY['skip'::text, 'queue'::text, 'allow'::text])))
+)
+WITH (fillfactor='80');
+ALTER TABLE holdfast.schedules OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.schedules IS 'Schedules: when they fire, what they record, and the next fire time.';
+CREATE FUNCTION holdfast.list_schedules(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after_tenant text DEFAULT NULL::text, after_name text DEFAULT NULL::text, max_schedules integer DEFAULT 50) RETURNS SETOF holdfast.schedules
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.*
+  from schedules s
+  where (only_tenant is null or s.tenant = only_tenant)
+    and (only_name is null or s.name = only_name)
+    and (after_name is null or (s.tenant, s.name) > (after_tenant, after_name))
+  order by s.tenant, s.name
+  limit max_schedules
+$$;
+ALTER FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) IS 'Schedules by name, after the given tenant and name; only this one if `only_name` says so.';
 CREATE FUNCTION holdfast.list_steering() RETURNS SETOF holdfast.controls
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6106,7 +6479,8 @@ CREATE TABLE holdfast.workers (
     queues text[],
     tenants text[],
     used jsonb,
-    shapes jsonb
+    shapes jsonb,
+    schedules text[]
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
@@ -6775,6 +7149,23 @@ CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RET
 $$;
 ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) IS 'The open jobs on some pages of the table, and jobs that somebody ended by hand without the rest: nothing would ever retire them, and they would keep their dedup key.';
+CREATE FUNCTION holdfast.open_run(schedule_id bigint) RETURNS uuid
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select j.id
+  from (
+    select f.job_id
+    from schedule_fires f
+    where f.schedule_id = open_run.schedule_id and f.job_id is not null
+    order by f.fire_at desc
+    limit 100) run
+  join jobs j on j.id = run.job_id
+  where j.state not in ('success', 'dead', 'canceled')
+  limit 1
+$$;
+ALTER FUNCTION holdfast.open_run(schedule_id bigint) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.open_run(schedule_id bigint) IS 'The job of a schedule that is still open; null if there is none.';
 CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[]) RETURNS TABLE(id integer, tenant text, queue text, type text, limited boolean, keyed boolean)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7061,6 +7452,36 @@ CREATE FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane te
 $$;
 ALTER FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane text) IS 'The subjects by which a job can be paused, in the order in which they are named as the reason for waiting.';
+CREATE FUNCTION holdfast.pause_schedule(name text, tenant text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+declare
+  old schedules;
+begin
+  perform check_signed(by, note);
+  select s.* into old
+  from schedules s
+  where s.tenant = pause_schedule.tenant and s.name = pause_schedule.name and s.retired_at is null
+  for update;
+  if not found then
+    return null;
+  elsif old.paused_at is not null then
+    perform vouch();
+    return false;
+  end if;
+  update schedules s
+  set paused_at = now(), paused_by = by, paused_note = note, look_at = null, next_fire_at = null
+  where s.id = old.id;
+  perform note_audit(
+    by, by_key, tenant, 'schedule.pause', old.name, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.pause_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.pause_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Stop a schedule from firing.';
 CREATE FUNCTION holdfast.pause_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7658,6 +8079,37 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.publish_types(definitions jsonb) IS 'Publish what the code of a worker declares about its job types.';
+CREATE FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+declare
+  old schedules;
+begin
+  perform check_signed(by, note);
+  perform check_schedule(definition, put_schedule.tenant);
+  -- Of two that make the same schedule at once, the second waits here and then finds the first.
+  perform pg_advisory_xact_lock(hashtext(current_schema() || '.schedules'), 0);
+  select s.* into old
+  from schedules s
+  where s.tenant = put_schedule.tenant and s.name = definition ->> 'name'
+  for update;
+  if found and old.retired_at is null and old.digest is not null then
+    return 'declared';
+  elsif found and old.retired_at is null and not replace then
+    return 'exists';
+  end if;
+  perform store_schedule(definition, tenant, by, null);
+  perform note_audit(
+    by, by_key, tenant, case when old.id is null or old.retired_at is not null then 'schedule.create' else 'schedule.change' end,
+    definition ->> 'name', jsonb_strip_nulls((definition - 'name' - 'tenant' - 'payload') || jsonb_build_object('note', note)));
+  return case when old.id is null or old.retired_at is not null then 'created' else 'changed' end;
+end
+$$;
+ALTER FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) IS 'Make a schedule, or (`replace`) change the one with this name.';
 CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8204,6 +8656,24 @@ end
 $$;
 ALTER FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) IS 'Record requests.';
+CREATE FUNCTION holdfast.record_run(schedule holdfast.schedules, fire_at timestamp with time zone, by_hand boolean DEFAULT false) RETURNS TABLE(job_id uuid, outcome text)
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select e.job_id, e.outcome
+  from enqueue_many(
+    array[schedule.type],
+    array[schedule.payload],
+    array[
+      case when schedule.overlap = 'queue' then jsonb_build_object('target', 'schedule:' || schedule.name) else '{}' end
+      || schedule.options
+      || case when by_hand then '{}' else jsonb_build_object('run_at', fire_at + make_interval(secs => schedule.jitter
+        * (hashtextextended(schedule.name || extract(epoch from fire_at), 0) & 2147483647) / 2147483648.0)) end],
+    schedule.tenant,
+    'schedule:' || schedule.name) e
+$$;
+ALTER FUNCTION holdfast.record_run(schedule holdfast.schedules, fire_at timestamp with time zone, by_hand boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.record_run(schedule holdfast.schedules, fire_at timestamp with time zone, by_hand boolean) IS 'Record the job of one fire time.';
 CREATE FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer DEFAULT 200) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text, expires_at timestamp with time zone, lease_seconds double precision)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8372,6 +8842,16 @@ end
 $$;
 ALTER FUNCTION holdfast.refuse_renaming() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.refuse_renaming() IS 'Side tables know the tenant, type and queue of a job by its stream.';
+CREATE FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fault text) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select schedule_failed(s.id, fault)
+  from schedules s
+  where s.id = refuse_schedule.id and s.revision = refuse_schedule.revision and s.look_at is not null
+$$;
+ALTER FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fault text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fault text) IS 'Note that the leader could not compute fire times: its zone or its expression is unknown there.';
 CREATE FUNCTION holdfast.refuse_setting() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8850,6 +9330,38 @@ CREATE FUNCTION holdfast.result_limit() RETURNS bigint
 $$;
 ALTER FUNCTION holdfast.result_limit() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.result_limit() IS 'How large a result may be, in bytes.';
+CREATE FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+declare
+  old schedules;
+begin
+  perform check_signed(by, note);
+  select s.* into old
+  from schedules s
+  where s.tenant = resume_schedule.tenant and s.name = resume_schedule.name and s.retired_at is null
+  for update;
+  if not found then
+    return null;
+  elsif old.paused_at is null then
+    perform vouch();
+    return false;
+  end if;
+  update schedules s
+  set paused_at = null, paused_by = null, paused_note = null, next_fire_at = null, reckoned_from = now(),
+    reckoned_at = now(), look_at = now()
+  where s.id = old.id;
+  perform note_audit(
+    by, by_key, tenant, 'schedule.resume', old.name, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  perform wake('duty', array[0]);
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Let a schedule fire again, from now on: what it would have fired while it was paused is left out.';
 CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, only_by text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9009,6 +9521,49 @@ CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid
 $$;
 ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Delete ended jobs whose retention is over, with all rows that belong to them.';
+CREATE FUNCTION holdfast.retire_schedules(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids     bigint[];
+  lead    interval := clock_lead(interval '32 days');
+  retired record;
+begin
+  mended := 0;
+  ids := array(
+    select s.id from schedules s where s.id > coalesce(after[1]::bigint, 0) order by s.id limit max_rows);
+  if lead is not null and clock_is_known()
+    and exists (select from live_workers() w where w.started_at < now() - lead - interval '10 minutes') then
+    for retired in
+      update schedules s
+      set retired_at = now(), look_at = null, next_fire_at = null
+      from (
+        select o.id
+        from schedules o
+        where o.id = any (ids) and o.digest is not null and o.retired_at is null
+          and o.declared_at < now() - lead - interval '24 hours'
+          and not exists (select from live_workers() w where w.schedules @> array[o.digest])
+        order by o.id
+        for update skip locked) old
+      where s.id = old.id
+      returning s.tenant, s.name
+    loop
+      perform note_audit('maintenance', null, retired.tenant, 'schedule.retire', retired.name,
+        jsonb_build_object('note', 'no worker has declared it for 24 hours'));
+      mended := mended + 1;
+    end loop;
+    delete from schedules s
+    where s.id = any (ids) and s.retired_at < now() - lead - interval '30 days';
+  end if;
+  reached := case when cardinality(ids) >= max_rows then array[ids[cardinality(ids)]::text] end;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.retire_schedules(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.retire_schedules(after text[], max_rows integer) IS 'Retire declared schedules that nobody has declared for a day: they do not fire any more.';
 CREATE FUNCTION holdfast.review_leases(after uuid DEFAULT NULL::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(job_id uuid, attempt integer, lease_seconds double precision, was timestamp with time zone, expires_at timestamp with time zone, reached uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9071,6 +9626,45 @@ end
 $$;
 ALTER FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) IS 'End a key now.';
+CREATE FUNCTION holdfast.rewind_schedules(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids   bigint[];
+  ahead bigint[];
+begin
+  ids := array(
+    select s.id from schedules s where s.id > coalesce(after[1]::bigint, 0) order by s.id limit max_rows);
+  with later as (
+    select s.id
+    from schedules s
+    where s.id = any (ids) and s.reckoned_at > now() + interval '0.5 seconds'
+    order by s.id
+    for update skip locked
+  ), again as (
+    update schedules s
+    set next_fire_at = case when s.next_fire_at <= now() then s.next_fire_at end, reckoned_from = now(),
+      reckoned_at = now(), look_at = case when s.look_at is not null then now() end
+    from later
+    where s.id = later.id
+    returning s.id
+  )
+  select array_agg(a.id) into ahead from again a;
+  delete from schedule_fires f
+  where f.schedule_id = any (ahead) and f.missed_to is not null and f.missed_to > now() and f.fire_at > now();
+  update schedule_fires f
+  set missed_to = now()
+  where f.schedule_id = any (ahead) and f.missed_to is not null and f.missed_to > now();
+  mended := coalesce(cardinality(ahead), 0);
+  reached := case when cardinality(ids) >= max_rows then array[ids[cardinality(ids)]::text] end;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.rewind_schedules(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.rewind_schedules(after text[], max_rows integer) IS 'After the clock was set back: fire times that were computed from a later clock are computed again.';
 CREATE FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid DEFAULT NULL::uuid) RETURNS SETOF holdfast.api_keys
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9131,6 +9725,45 @@ CREATE FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload json
 $$;
 ALTER FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) IS 'Record a new job with the intent of one that has ended, with another payload or other options if they are given.';
+CREATE FUNCTION holdfast.run_schedule(name text, tenant text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(outcome text, job_id uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+#variable_conflict use_column
+declare
+  schedule schedules;
+  moment   timestamptz := clock_timestamp();
+begin
+  perform check_signed(by, note);
+  select s.* into schedule
+  from schedules s
+  where s.tenant = run_schedule.tenant and s.name = run_schedule.name and s.retired_at is null
+  for update;
+  if not found then
+    return;
+  end if;
+  job_id := case when schedule.overlap = 'skip' then open_run(schedule.id) end;
+  if job_id is not null then
+    outcome := 'overlap';
+    return next;
+    return;
+  end if;
+  while exists (select from schedule_fires f where f.schedule_id = schedule.id and f.fire_at = moment) loop
+    moment := moment + interval '1 microsecond';
+  end loop;
+  select r.job_id into job_id from record_run(schedule, moment, by_hand => true) r;
+  insert into schedule_fires (schedule_id, fire_at, outcome, job_id, by)
+  values (schedule.id, moment, 'by-hand', job_id, run_schedule.by);
+  update schedules s set last_job_id = run_schedule.job_id where s.id = schedule.id;
+  perform note_audit(by, by_key, tenant, 'schedule.run', schedule.name, jsonb_strip_nulls(jsonb_build_object(
+    'note', note, 'job_id', job_id)));
+  outcome := 'recorded';
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.run_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.run_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Record a job of a schedule now, also while it is paused.';
 CREATE FUNCTION holdfast.running_jobs(memory jsonb) RETURNS jsonb
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9195,6 +9828,18 @@ CREATE FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) RET
 $$;
 ALTER FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) IS 'A job that failed in this way and can be looked at: the last one, unless it is gone; else another, else none.';
+CREATE FUNCTION holdfast.schedule_failed(id bigint, fault text) RETURNS integer
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update schedules s
+  set failures = s.failures + 1, last_error = left(fault, 1000), last_error_at = now(),
+    look_at = now() + make_interval(secs => least(300, 2 ^ least(s.failures, 9)))
+  where s.id = schedule_failed.id
+  returning s.failures
+$$;
+ALTER FUNCTION holdfast.schedule_failed(id bigint, fault text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.schedule_failed(id bigint, fault text) IS 'Note that a schedule could not fire, and look at it again later.';
 CREATE FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text DEFAULT NULL::text, before uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 50, max_visited integer DEFAULT 100000) RETURNS TABLE(ids uuid[], reached uuid, reached_at timestamp with time zone)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10365,6 +11010,76 @@ end
 $$;
 ALTER FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask a bulk operation to stop; what it has done stays done.';
+CREATE FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  old   schedules;
+  times boolean;
+begin
+  select s.* into old
+  from schedules s
+  where s.tenant = store_schedule.tenant and s.name = definition ->> 'name'
+  for update;
+  if not found then
+    insert into schedules (
+      tenant, name, cron, every_seconds, tz, type, payload, options, overlap, catch_up, jitter, digest, declared_at,
+      created_by, updated_by)
+    values (
+      store_schedule.tenant, definition ->> 'name', definition ->> 'cron', (definition ->> 'every')::double precision,
+      definition ->> 'tz', definition ->> 'type', definition -> 'payload', coalesce(definition -> 'options', '{}'),
+      definition ->> 'overlap', (definition ->> 'catch_up')::double precision, (definition ->> 'jitter')::double precision,
+      store_schedule.digest, case when store_schedule.digest is not null then now() end, by, by);
+    perform wake('duty', array[0]);
+    return;
+  end if;
+  times := (old.cron, old.every_seconds, old.tz)
+    is distinct from (definition ->> 'cron', (definition ->> 'every')::double precision, definition ->> 'tz')
+    or old.retired_at is not null;
+  update schedules s
+  set cron = definition ->> 'cron',
+    every_seconds = (definition ->> 'every')::double precision,
+    anchor = case
+      when old.every_seconds is distinct from (definition ->> 'every')::double precision then least(coalesce(old.last_fire_at, now()), now())
+      else old.anchor
+    end,
+    tz = definition ->> 'tz',
+    type = definition ->> 'type',
+    payload = definition -> 'payload',
+    options = coalesce(definition -> 'options', '{}'),
+    overlap = definition ->> 'overlap',
+    catch_up = (definition ->> 'catch_up')::double precision,
+    jitter = (definition ->> 'jitter')::double precision,
+    revision = old.revision + 1,
+    digest = store_schedule.digest,
+    -- The last twenty: who declares an older one has waited for long.
+    replaced = case
+      when old.digest is not null and store_schedule.digest is not null
+        then (array_remove(old.replaced, store_schedule.digest) || old.digest)[greatest(1, cardinality(old.replaced) - 18):]
+      else '{}'
+    end,
+    declared_at = case when store_schedule.digest is not null then now() end,
+    retired_at = null,
+    -- What is due already stays due.
+    next_fire_at = case
+      when old.retired_at is null and (not times or old.next_fire_at <= now()) then old.next_fire_at
+    end,
+    reckoned_from = case when times then now() else old.reckoned_from end,
+    reckoned_at = case when times then now() else old.reckoned_at end,
+    look_at = case when old.paused_at is null then now() end,
+    failures = 0,
+    last_error = null,
+    last_error_at = null,
+    updated_at = now(),
+    updated_by = by
+  where s.id = old.id;
+  perform wake('duty', array[0]);
+end
+$$;
+ALTER FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) IS 'Store a new definition, or change the one that is there.';
 CREATE FUNCTION holdfast.stream_idle() RETURNS interval
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -11847,6 +12562,26 @@ CREATE TABLE holdfast.repairs (
 WITH (fillfactor='50');
 ALTER TABLE holdfast.repairs OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.repairs IS 'What was found inconsistent and mended, by kind; anything but zero is worth a look.';
+CREATE TABLE holdfast.schedule_fires (
+    schedule_id bigint NOT NULL,
+    fire_at timestamp with time zone NOT NULL,
+    outcome text NOT NULL,
+    job_id uuid,
+    missed_to timestamp with time zone,
+    by text,
+    decided_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT schedule_fires_outcome_check CHECK ((outcome = ANY (ARRAY['fired'::text, 'existing'::text, 'skipped'::text, 'missed'::text, 'by-hand'::text])))
+);
+ALTER TABLE holdfast.schedule_fires OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.schedule_fires IS 'What became of the fire times of schedules: one row each.';
+ALTER TABLE holdfast.schedules ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME holdfast.schedules_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE holdfast.schema_functions (
     name text NOT NULL COLLATE pg_catalog."C",
     checksum text NOT NULL,
@@ -12082,6 +12817,12 @@ ALTER TABLE ONLY holdfast.ready
     ADD CONSTRAINT ready_pkey PRIMARY KEY (stream, rank, seq);
 ALTER TABLE ONLY holdfast.repairs
     ADD CONSTRAINT repairs_pkey PRIMARY KEY (kind);
+ALTER TABLE ONLY holdfast.schedule_fires
+    ADD CONSTRAINT schedule_fires_pkey PRIMARY KEY (schedule_id, fire_at);
+ALTER TABLE ONLY holdfast.schedules
+    ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.schedules
+    ADD CONSTRAINT schedules_tenant_name_key UNIQUE (tenant, name);
 ALTER TABLE ONLY holdfast.schema_functions
     ADD CONSTRAINT schema_functions_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY holdfast.schema_steps
@@ -12120,6 +12861,11 @@ CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup
 CREATE INDEX jobs_of_tenant ON holdfast.jobs USING btree (tenant, id) WHERE (tenant <> 'default'::text);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
 CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, stream, rank, seq);
+CREATE INDEX schedule_fires_jobs ON holdfast.schedule_fires USING btree (schedule_id, fire_at) WHERE (job_id IS NOT NULL);
+CREATE INDEX schedule_fires_missed ON holdfast.schedule_fires USING btree (schedule_id, missed_to) WHERE (missed_to IS NOT NULL);
+CREATE INDEX schedule_fires_old ON holdfast.schedule_fires USING btree (fire_at, schedule_id);
+CREATE INDEX schedules_look ON holdfast.schedules USING btree (look_at, id) WHERE (look_at IS NOT NULL);
+CREATE INDEX schedules_named ON holdfast.schedules USING btree (name, tenant);
 CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id) WHERE (closed_in IS NULL);
 CREATE INDEX streams_tenant ON holdfast.streams USING btree (tenant);
 CREATE INDEX streams_tenants ON holdfast.streams USING btree (tenant) WHERE (closed_in IS NULL);
@@ -12139,6 +12885,7 @@ CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.job_progres
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.job_types FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.jobs FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.leases FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.schedules FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.settings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.jobs FOR EACH ROW WHEN ((old.state <> ALL (ARRAY['success'::text, 'dead'::text, 'canceled'::text]))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_delete BEFORE DELETE ON holdfast.streams FOR EACH ROW WHEN ((old.closed_in IS NULL)) EXECUTE FUNCTION holdfast.refuse_renaming();
@@ -12185,6 +12932,11 @@ CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR UPDATE ON holdfast.idempotency
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
         END) EXECUTE FUNCTION holdfast.secure_commit();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR UPDATE ON holdfast.job_progress DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.schedules DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
             WHEN 'on'::text THEN false
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
@@ -12290,6 +13042,7 @@ REVOKE ALL ON FUNCTION holdfast.check_query_size(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_schedule(definition jsonb, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_signed(by text, note text) FROM PUBLIC;
@@ -12341,7 +13094,11 @@ REVOKE ALL ON FUNCTION holdfast.data_hash(data jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.deal_shares(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.deal_slots(ranges integer[], ranks integer[], seqs bigint[], lines integer[], wanted integer, OUT tied integer[], OUT lows integer[], OUT firsts bigint[], OUT ceilings integer[], OUT shares integer[], OUT parties integer[], OUT portions integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.decided_state(decision text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.declare_schedules(worker text, definitions jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.declare_schedules(worker text, definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.declared_shapes(definitions jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
@@ -12358,6 +13115,8 @@ GRANT ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer)
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.due_schedules(max_schedules integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.due_schedules(max_schedules integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.early_condition(tree jsonb, place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
@@ -12411,6 +13170,9 @@ REVOKE ALL ON FUNCTION holdfast.find_streams(tenant text, queues text[], types t
 REVOKE ALL ON FUNCTION holdfast.fingerprint_of(type text, error_type text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fingerprint_operand() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.fingerprints_wanted(tree jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fire_grace() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.fire_schedules(ids bigint[], revisions integer[], expected timestamp with time zone[], following timestamp with time zone[], missed_to timestamp with time zone[], fire_ids bigint[], fire_ats timestamp with time zone[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.fire_schedules(ids bigint[], revisions integer[], expected timestamp with time zone[], following timestamp with time zone[], missed_to timestamp with time zone[], fire_ids bigint[], fire_ats timestamp with time zone[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.firmness(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_free(stream integer, from_rank integer, from_seq bigint, to_rank integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.first_id(moment timestamp with time zone) FROM PUBLIC;
@@ -12424,6 +13186,8 @@ GRANT ALL ON FUNCTION holdfast.forget_bulks(max_bulks integer) TO holdfast_worke
 REVOKE ALL ON FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_fingerprints(after text[], max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_fires(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_fires(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_message(id uuid) FROM PUBLIC;
@@ -12550,6 +13314,8 @@ REVOKE ALL ON FUNCTION holdfast.list_controls() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_controls() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_failures(only_tenant text, only_type text, before_seen timestamp with time zone, before_fingerprint text, before_tenant text, max_rows integer, max_pending integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_fires(schedule_id bigint, before timestamp with time zone, max_fires integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_fires(schedule_id bigint, before timestamp with time zone, max_fires integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.list_jobs(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
@@ -12560,6 +13326,8 @@ REVOKE ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) FRO
 GRANT ALL ON FUNCTION holdfast.list_lanes(only_tenant text, only_name text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_steering() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_steering() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) FROM PUBLIC;
@@ -12605,6 +13373,7 @@ REVOKE ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[
 GRANT ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.oldest_transaction() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.open_run(schedule_id bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.open_tables() FROM PUBLIC;
@@ -12628,6 +13397,8 @@ REVOKE ALL ON FUNCTION holdfast.parked_stream(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pass_permits(entries holdfast.claim_entry[], wanted integer, shares holdfast.claim_share[], locked holdfast.claim_permit[], OUT passed integer[], OUT permits holdfast.claim_permit[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.past_rates() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.pausable_by(tenant text, queue text, type text, lane text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.pause_schedule(name text, tenant text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.pause_schedule(name text, tenant text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.pause_scope(kind text, name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.pause_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text, public boolean) FROM PUBLIC;
@@ -12664,6 +13435,8 @@ GRANT ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) TO ho
 REVOKE ALL ON FUNCTION holdfast.publish_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.raise_durability() FROM PUBLIC;
@@ -12685,6 +13458,7 @@ REVOKE ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], a
 GRANT ALL ON FUNCTION holdfast.record_beginnings(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.record_jobs(types text[], payloads jsonb[], options jsonb[], tenant text, created_by text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.record_requests(verb text, job_ids uuid[], by text, note text, message text, only_tenant text, at_once boolean, resolves boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.record_run(schedule holdfast.schedules, fire_at timestamp with time zone, by_hand boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.recover(clock timestamp with time zone, spared_above double precision[], spared_up_to double precision[], watched uuid[], watched_attempts integer[], watched_until timestamp with time zone[], max_jobs integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_audit_change() FROM PUBLIC;
@@ -12692,6 +13466,8 @@ REVOKE ALL ON FUNCTION holdfast.refuse_closed(types text[], taken integer[]) FRO
 REVOKE ALL ON FUNCTION holdfast.refuse_move() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_no_tenant(tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_renaming() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fault text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fault text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_setting() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_stream() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) FROM PUBLIC;
@@ -12729,6 +13505,8 @@ REVOKE ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_te
 GRANT ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.result_limit() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.result_limit() TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resume_scope(kind text, name text, by text, note text, by_key uuid, only_by text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resume_scope_as(kind text, name text, by text, note text, by_key uuid, by_tenant text) FROM PUBLIC;
@@ -12744,17 +13522,24 @@ REVOKE ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_vi
 GRANT ALL ON FUNCTION holdfast.retire_from(after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.retire_schedules(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.retire_schedules(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.review_leases(after uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.review_leases(after uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.revoke_key(key_id uuid, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.rewind_schedules(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.rewind_schedules(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.rotate_key(old_id uuid, id uuid, prefix text, digest bytea, overlap_seconds double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.run_again(job holdfast.jobs, by text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.run_again_with(job holdfast.jobs, by text, payload jsonb, options jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.run_schedule(name text, tenant text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.run_schedule(name text, tenant text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.running_jobs(memory jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.running_outside(gate text, capacity integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.sample_of(tenant text, fingerprint text, last uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.schedule_failed(id bigint, fault text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.search_jobs(tree jsonb, only_tenant text, before uuid, max_jobs integer, max_visited integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.search_letters(tree jsonb, only_tenant text, acknowledged boolean, only_fingerprint text, before_at timestamp with time zone, before_id uuid, max_letters integer, max_visited integer) FROM PUBLIC;
@@ -12796,6 +13581,7 @@ REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integ
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stream_idle() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stream_of(entry_stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;

@@ -29,6 +29,9 @@ from holdfast.telemetry.events import (
     Mended,
     PayloadMisfit,
     RequestServed,
+    ScheduleFailed,
+    ScheduleMissed,
+    ScheduleRefused,
     SettingOverruled,
     SettlementDelayed,
     SweepPostponed,
@@ -52,6 +55,9 @@ NARRATED = (
     Mended,
     PayloadMisfit,
     RequestServed,
+    ScheduleFailed,
+    ScheduleMissed,
+    ScheduleRefused,
     SettingOverruled,
     SettlementDelayed,
     SweepPostponed,
@@ -156,6 +162,12 @@ def narrate(event: Event) -> None:
             message = f"{event.method} {event.route} {event.status}"
         case PayloadMisfit():
             level, message = logging.WARNING, f"no live worker accepts this payload: {event.fault}"
+        case ScheduleFailed():
+            level, message = logging.WARNING, f"schedule {event.name} could not fire: {event.fault}"
+        case ScheduleMissed():
+            level, message = logging.WARNING, f"schedule {event.name} missed fire times since {event.since.isoformat()}"
+        case ScheduleRefused():
+            level, message = logging.WARNING, f"schedule {event.name} was refused: {event.fault}"
         case SettingOverruled():
             message = f"overrides {event.name} = {event.value} from {event.origin} in its own transactions"
         case DatabaseBack():

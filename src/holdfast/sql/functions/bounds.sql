@@ -32,7 +32,10 @@ as $$
     ('key_lifetime', 0.001, 3153600000, false),
     ('slots', 0, 1000000, true),
     ('term', 0.001, 86400, false),
-    ('elapsed', 0, 3153600000, false)
+    ('elapsed', 0, 3153600000, false),
+    ('every', 1, 31622400, false),
+    ('catch_up', 0, 2678400, false),
+    ('jitter', 0, 86400, false)
 $$;
 
 -- The highest value that a bound allows.
