@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -203,7 +203,7 @@ def definition(**changes: Any) -> dict[str, Any]:
 
 
 async def test_a_rolling_deploy_makes_neither_a_double_nor_a_gap(world: Clockwork) -> None:
-    """Old and new processes declare in turns, and restart: the new definition stays, until its last process has gone."""
+    """Old and new processes declare in turns: the new definition stays, until its last process has gone."""
     old, new = definition(), definition(cron="*/30 * * * *")
     for worker in ("old 1", "old 2", "new"):
         await world.worker(worker)

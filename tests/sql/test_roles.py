@@ -33,7 +33,8 @@ WORKERS = EVERYBODY | {
     "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
     "add_failures", "drop_recovered", "forget_fingerprints", "read_letters", "note_held",
-    "advance_bulk", "forget_bulks", "turn_bulk",
+    "advance_bulk", "forget_bulks", "turn_bulk", "declare_schedules", "due_schedules", "fire_schedules",
+    "refuse_schedule", "rewind_schedules", "retire_schedules", "forget_fires",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
@@ -49,6 +50,8 @@ OPERATORS = EVERYBODY | {
     "list_targets", "show_targets", "explain", "act_by_hand",
     "search_letters", "get_letters", "acknowledge_letters", "requeue_letters",
     "is_maintained", "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",
+    "put_schedule", "pause_schedule", "resume_schedule", "delete_schedule", "run_schedule",
+    "list_schedules", "list_fires",
 }  # fmt: skip
 CLIENTS = {
     "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",

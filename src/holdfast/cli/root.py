@@ -31,6 +31,7 @@ _MODULES = {
     "dead": "dead",
     "failures": "failures",
     "bulk": "bulk",
+    "schedules": "schedules",
     "targets": "targets",
     "queues": "subjects",
     "types": "subjects",

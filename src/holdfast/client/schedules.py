@@ -218,5 +218,5 @@ def _unknown(name: str) -> NotFound:
 
 def _belongs_to_code(name: str) -> Conflict:
     return Conflict(
-        f"the schedule {name!r} belongs to the code that declares it: change it there; it can be paused, resumed and run"
+        f"the schedule {name!r} belongs to the code that declares it: change it there; you may pause, resume and run it"
     )

@@ -1,7 +1,7 @@
 """Cron expressions: when they fire in a time zone, and what they say in words.
 
-`cronsim` reads the expressions (five fields, or six with seconds first; names, lists, ranges, steps, `L`, `LW`, `#`) and
-finds the matching times of a clock on the wall. What becomes of these where that clock is moved is decided here:
+`cronsim` reads the expressions (five fields, or six with seconds first; names, lists, ranges, steps, `L`, `LW`, `#`)
+and finds the matching times of a clock on the wall. What becomes of these where that clock is moved is decided here:
 
 1. If the hour field leaves out any hour, the expression means times of day. A time that does not exist fires once, at
    the first moment after the gap. A time that exists twice fires once, the first time.
@@ -14,7 +14,7 @@ Several times of day in one gap fire together, as one fire time: at the first mo
 from __future__ import annotations
 
 import zoneinfo
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -37,6 +37,9 @@ NICKNAMES = MappingProxyType(
     }
 )
 _LONGEST = 200
+_SECOND = timedelta(seconds=1)
+#: No zone changes its clock twice within this time.
+_STRIDE = timedelta(hours=12)
 _HOURS_OF_DAY = 24
 
 
@@ -55,8 +58,8 @@ class Cron:
         fields = written.split()
         if len(fields) not in (5, 6) or len(written) > _LONGEST:
             raise InvalidInput(
-                f"cron {shown(expression)}: there must be five fields (minute, hour, day of month, month, day of week), "
-                f"or six with seconds first, in at most {_LONGEST} characters"
+                f"cron {shown(expression)}: there must be five fields (minute, hour, day of month, month, day of week),"
+                f" or six with seconds first, in at most {_LONGEST} characters"
             )
         self._shown = " ".join(fields)
         # With six fields, the library leaves times alone, whatever the zone does.
@@ -86,11 +89,16 @@ class Cron:
         return said if self.zone.key == "UTC" else f"{said} ({self.zone.key})"
 
     def _next_of_rhythm(self, after: datetime) -> datetime:
-        plan = CronSim(self._fields, after.astimezone(self.zone))
+        # The library may step over a change of the clock: so what is before and behind one is looked at separately.
+        begin, wall = after, after.astimezone(self.zone).replace(tzinfo=None, fold=0)
         while True:
-            found = next(plan).astimezone(UTC)
-            if found > after:
+            offset = _offset(begin, self.zone)
+            found = next(CronSim(self._fields, wall)).replace(tzinfo=UTC) - offset
+            change = _first_change(begin, found, self.zone)
+            if change is None:
                 return found
+            begin = change
+            wall = (change + _offset(change, self.zone) - _SECOND).replace(tzinfo=None)
 
     def _next_time_of_day(self, after: datetime) -> datetime:
         # What the clock on the wall shows later is either later, or was shown before it was set back, and fired then.
@@ -117,15 +125,33 @@ def _moment(wall: datetime, zone: zoneinfo.ZoneInfo) -> datetime:
     if found.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
         return found
     # In a gap: read with the offset before it, the moment is after the gap; with the one after it, before the gap.
-    low, high = int(local.replace(fold=1).timestamp()), int(found.timestamp())
-    offset = found.astimezone(zone).utcoffset()
-    while high - low > 1:
-        middle = (low + high) // 2
-        if datetime.fromtimestamp(middle, zone).utcoffset() == offset:
-            high = middle
+    return _change_between(local.replace(fold=1).astimezone(UTC), found, zone)
+
+
+def _offset(moment: datetime, zone: zoneinfo.ZoneInfo) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def _first_change(low: datetime, high: datetime, zone: zoneinfo.ZoneInfo) -> datetime | None:
+    """The first moment after `low`, up to `high`, from which on another offset holds."""
+    while low < high:
+        following = min(low + _STRIDE, high)
+        if _offset(following, zone) != _offset(low, zone):
+            return _change_between(low, following, zone)
+        low = following
+    return None
+
+
+def _change_between(low: datetime, high: datetime, zone: zoneinfo.ZoneInfo) -> datetime:
+    """The first moment with the offset of `high`, to the second; `low` has another one."""
+    offset, first, last = _offset(high, zone), int(low.timestamp()), int(high.timestamp())
+    while last - first > 1:
+        middle = (first + last) // 2
+        if _offset(datetime.fromtimestamp(middle, UTC), zone) == offset:
+            last = middle
         else:
-            low = middle
-    return datetime.fromtimestamp(high, UTC)
+            first = middle
+    return datetime.fromtimestamp(last, UTC)
 
 
 def _told(fault: Exception) -> str:

@@ -19,7 +19,6 @@ __all__ = [
     "Admitted",
     "Aged",
     "BroughtNearer",
-    "Decision",
     "DueSchedule",
     "Elected",
     "FiredSchedule",
@@ -32,6 +31,7 @@ __all__ = [
     "PromotedBehind",
     "Retired",
     "ReviewedLease",
+    "ScheduleDecision",
     "Statements",
     "Walked",
     "WatchedLease",
@@ -186,7 +186,7 @@ class DueSchedule(NamedTuple):
     clock: datetime
 
 
-class Decision(NamedTuple):
+class ScheduleDecision(NamedTuple):
     """What is to become of a schedule: fire times that are due, the next one, and up to when it came too late."""
 
     schedule: DueSchedule
@@ -413,7 +413,7 @@ class MaintenanceStore:
         *rows, last = await self._statements.rows("due_schedules", most)
         return [DueSchedule(*row[:12]) for row in rows], last["next_in_seconds"]
 
-    async def fire_schedules(self, decisions: Sequence[Decision]) -> list[FiredSchedule]:
+    async def fire_schedules(self, decisions: Sequence[ScheduleDecision]) -> list[FiredSchedule]:
         """Decide fire times."""
         if not decisions:
             return []

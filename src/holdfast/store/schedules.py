@@ -12,10 +12,10 @@ from holdfast.model.provenance import provenance
 from holdfast.model.schedule import Fire
 from holdfast.store.database import Database, Session
 
-__all__ = ["Declarations", "Refused", "ScheduleStore"]
+__all__ = ["Declarations", "RefusedSchedule", "ScheduleStore"]
 
 
-class Refused(NamedTuple):
+class RefusedSchedule(NamedTuple):
     """A declared schedule that the engine did not take, and why."""
 
     tenant: str
@@ -86,6 +86,6 @@ class Declarations:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def declare(self, worker: str, definitions: str) -> list[Refused]:
+    async def declare(self, worker: str, definitions: str) -> list[RefusedSchedule]:
         """Declare schedules: a JSON array. Answers those that were refused."""
-        return [Refused(*row) for row in await self._database.rows("declare_schedules", worker, definitions)]
+        return [RefusedSchedule(*row) for row in await self._database.rows("declare_schedules", worker, definitions)]

@@ -11,7 +11,7 @@ import json
 from holdfast.definitions.registry import Registry
 from holdfast.lifecycle.service import Service
 from holdfast.store.database import Database
-from holdfast.store.schedules import Declarations, Refused
+from holdfast.store.schedules import Declarations, RefusedSchedule
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import ScheduleRefused
 
@@ -30,7 +30,7 @@ class DeclareSchedules(Service):
         super().__init__(bus)
         self._declarations, self._worker = Declarations(database), worker
         self._definitions = json.dumps(list(registry.schedules))
-        self._told: set[Refused] = set()
+        self._told: set[RefusedSchedule] = set()
 
     async def round(self) -> float:
         """Declare them, and tell once what was refused."""

@@ -15,7 +15,7 @@ from holdfast.definitions.schedule import Times, times_of
 from holdfast.errors import InvalidInput
 from holdfast.maintenance.duties.walks import Walk
 from holdfast.maintenance.duty import Duty, Next, Urgency
-from holdfast.store.maintenance import Decision, DueSchedule, MaintenanceStore
+from holdfast.store.maintenance import DueSchedule, MaintenanceStore, ScheduleDecision
 from holdfast.telemetry.events import ScheduleFailed, ScheduleMissed
 
 __all__ = ["FireSchedules", "ForgetFires", "RetireSchedules"]
@@ -96,12 +96,12 @@ class ForgetFires(Walk):
     step = staticmethod(MaintenanceStore.forget_fires)
 
 
-def decision_on(schedule: DueSchedule) -> Decision:
+def decision_on(schedule: DueSchedule) -> ScheduleDecision:
     """Which fire times are due, which came too late, and which is the next one."""
     times = _times(schedule.cron, schedule.every_seconds, schedule.tz, schedule.anchor)
     upcoming, missed_to = schedule.next_fire_at, None
     if upcoming is None:
-        return Decision(schedule, following=times.following(schedule.reckoned_from), missed_to=None, fires=[])
+        return ScheduleDecision(schedule, following=times.following(schedule.reckoned_from), missed_to=None, fires=[])
     too_late = schedule.clock - timedelta(seconds=schedule.catch_up) - _GRACE
     if upcoming <= too_late:
         missed_to, upcoming = too_late, times.following(too_late)
@@ -109,7 +109,7 @@ def decision_on(schedule: DueSchedule) -> Decision:
     while upcoming is not None and upcoming <= schedule.clock and len(fires) < _FIRES_AT_ONCE:
         fires.append(upcoming)
         upcoming = times.following(upcoming)
-    return Decision(schedule, following=upcoming, missed_to=missed_to, fires=fires)
+    return ScheduleDecision(schedule, following=upcoming, missed_to=missed_to, fires=fires)
 
 
 @lru_cache(maxsize=20_000)

@@ -191,3 +191,13 @@ from (
   (select f.job_id from holdfast.failures f limit $1)) failing
 cross join lateral (
   select j.last_error_at from holdfast.jobs j where j.id = failing.job_id and j.state = 'error' offset 0) j;
+
+-- name: doctor_schedules
+-- Schedules that could not fire, that are late, or that missed fire times within a day; some, and how many there are.
+select s.tenant, s.name, s.failures, s.last_error, s.look_at < now() - interval '1 minute' as late,
+  s.missed_at > now() - interval '1 day' as missed, count(*) over () as count
+from holdfast.schedules s
+where s.retired_at is null
+  and (s.failures > 0 or s.look_at < now() - interval '1 minute' or s.missed_at > now() - interval '1 day')
+order by s.failures desc, s.tenant, s.name
+limit 3;
