@@ -17,7 +17,7 @@ from holdfast.client.job_ref import JobRef
 from holdfast.errors import DatabaseBusy, PayloadTooLarge
 from holdfast.model.ids import new_job_id
 from holdfast.model.options import Intent, Options
-from tests.harness.waiting import until
+from tests.harness.waiting import WAITED_FOR, until
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def blocked(conn: asyncpg.Connection, count: int) -> list[int]:
     pids: list[int] = []
 
     async def enough() -> bool:
-        found = "select pid from pg_locks where not granted and relation = 'jobs'::regclass"
+        found = f"select pid from {WAITED_FOR} where relation = 'jobs'::regclass"
         pids[:] = [row["pid"] for row in await conn.fetch(found)]
         return len(pids) >= count
 

@@ -86,7 +86,13 @@ class Clockwork:
 
     async def schedule(self, schedule_id: int) -> asyncpg.Record:
         """The row of a schedule."""
-        return await self.conn.fetchrow("select * from schedules where id = $1", schedule_id)
+        return await self.row("select * from schedules where id = $1", schedule_id)
+
+    async def row(self, query: str, *arguments: Any) -> asyncpg.Record:
+        """The row of a query that has one."""
+        row = await self.conn.fetchrow(query, *arguments)
+        assert row is not None
+        return row
 
     async def jobs(self) -> int:
         """How many jobs there are."""

@@ -216,7 +216,7 @@ async def test_a_rolling_deploy_makes_neither_a_double_nor_a_gap(world: Clockwor
     await world.declare("old 2", old)
     await world.declare("old 1", old)
     await world.work()
-    row = await world.conn.fetchrow("select * from schedules")
+    row = await world.row("select * from schedules")
     assert (row["cron"], row["revision"]) == ("*/30 * * * *", 2)
     await world.set(NOON + HOUR + 30 * MINUTE)
     await world.work()
@@ -280,14 +280,14 @@ async def test_a_declared_schedule_is_retired_a_day_after_it_was_last_declared(w
     assert await retire(world) == 0, "after an outage of all workers, each has the time to declare its own"
     await world.worker("other", started_at=NOON)
     assert await retire(world) == 1
-    row = await world.conn.fetchrow("select * from schedules where name = 'report'")
+    row = await world.row("select * from schedules where name = 'report'")
     assert row["retired_at"] is not None
     assert row["look_at"] is None
     assert await world.conn.fetchval("select count(*) from audit_log where action = 'schedule.retire'") == 1
 
     await world.worker("w")
     await world.declare("w", definition())
-    row = await world.conn.fetchrow("select * from schedules where name = 'report'")
+    row = await world.row("select * from schedules where name = 'report'")
     assert row["retired_at"] is None
     await world.work()
     assert (await world.schedule(row["id"]))["next_fire_at"] == NOON + 26 * HOUR
@@ -326,9 +326,9 @@ async def test_a_run_by_hand_is_beside_the_fire_times_and_keeps_to_the_overlap(w
     schedule = await world.put("report", every=60)
     await world.work()
     await world.conn.execute("select pause_schedule('report', 'default', 'somebody')")
-    run = await world.conn.fetchrow("select * from run_schedule('report', 'default', 'somebody', 'why')")
+    run = await world.row("select * from run_schedule('report', 'default', 'somebody', 'why')")
     assert run["outcome"] == "recorded"
-    again = await world.conn.fetchrow("select * from run_schedule('report', 'default', 'somebody')")
+    again = await world.row("select * from run_schedule('report', 'default', 'somebody')")
     assert (again["outcome"], again["job_id"]) == ("overlap", run["job_id"])
     assert await world.fires(schedule) == [(NOON, "by-hand")]
     assert await world.conn.fetchval("select run_at <= $1 from jobs", NOON)

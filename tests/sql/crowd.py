@@ -175,7 +175,8 @@ async def bulk(conn: asyncpg.Connection, count: int) -> None:
 async def schedules(conn: asyncpg.Connection, count: int) -> None:
     """Schedules that are due, each with an old fire time; and a live worker."""
     await conn.execute(
-        "insert into schedules (tenant, name, every_seconds, type, catch_up, digest, declared_at, created_by, updated_by)"
+        "insert into schedules"
+        " (tenant, name, every_seconds, type, catch_up, digest, declared_at, created_by, updated_by)"
         " select 'default', gen_random_uuid(), 3600, 'crowd', 0, 'd', now(), 'crowd', 'crowd'"
         " from generate_series(1, $1)",
         count,

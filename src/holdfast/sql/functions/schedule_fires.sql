@@ -104,7 +104,10 @@ begin
     where s.id = ids[place] and s.revision = revisions[place] and s.look_at is not null
       and s.next_fire_at is not distinct from expected[place]
     for update skip locked;
-    continue when not found;
+    -- A caller that stood still meanwhile: what it found in time is too late now.
+    continue when not found or exists (
+      select from unnest(fire_ids, fire_ats) as f (id, fire_at)
+      where f.id = schedule.id and f.fire_at <= now() - make_interval(secs => schedule.catch_up) - fire_grace());
     id := schedule.id;
     tenant := schedule.tenant;
     name := schedule.name;
@@ -117,8 +120,9 @@ begin
       if missed_to[place] <= now() - make_interval(secs => schedule.catch_up) - fire_grace() then
         insert into schedule_fires (schedule_id, fire_at, outcome, missed_to)
         values (schedule.id, schedule.next_fire_at, 'missed', missed_to[place])
-        on conflict do nothing;
-        missed_from := case when found then schedule.next_fire_at end;
+        -- After a step of the clock, this one may be decided, but not those after it.
+        on conflict (schedule_id, fire_at) do update set missed_to = greatest(schedule_fires.missed_to, excluded.missed_to);
+        missed_from := schedule.next_fire_at;
       end if;
       for moment in
         select f.fire_at
@@ -210,25 +214,39 @@ begin
   ids := array(
     select s.id from schedules s where s.id > coalesce(after[1]::bigint, 0) order by s.id limit max_rows);
   with later as (
-    select s.id
+    select s.id, now() - make_interval(secs => s.catch_up) - fire_grace() as too_late
     from schedules s
     where s.id = any (ids) and s.reckoned_at > now() + interval '0.5 seconds'
     order by s.id
     for update skip locked
+  ), gap as (
+    -- What was missed by a later clock, and is not too late by this one.
+    select f.schedule_id as id, min(greatest(later.too_late,
+        case when f.outcome = 'missed' then f.fire_at - interval '1 microsecond' else f.fire_at end)) as since
+    from later
+    join schedule_fires f on f.schedule_id = later.id and f.missed_to > now()
+    group by f.schedule_id
   ), again as (
     update schedules s
-    set next_fire_at = case when s.next_fire_at <= now() then s.next_fire_at end, reckoned_from = now(),
+    set next_fire_at = case when s.next_fire_at <= now() and gap.since is null then s.next_fire_at end,
+      -- `least` ignores what is null.
+      reckoned_from = least(now(), gap.since, s.next_fire_at - interval '1 microsecond'),
       reckoned_at = now(), look_at = case when s.look_at is not null then now() end
     from later
+    left join gap using (id)
     where s.id = later.id
-    returning s.id
+    returning s.id, later.too_late
+  ), undone as (
+    delete from schedule_fires f
+    using again
+    where f.schedule_id = again.id and f.missed_to > now() and f.outcome = 'missed' and f.fire_at > again.too_late
+  ), shortened as (
+    update schedule_fires f
+    set missed_to = case when f.fire_at < again.too_late then again.too_late end
+    from again
+    where f.schedule_id = again.id and f.missed_to > now() and not (f.outcome = 'missed' and f.fire_at > again.too_late)
   )
   select array_agg(a.id) into ahead from again a;
-  delete from schedule_fires f
-  where f.schedule_id = any (ahead) and f.missed_to is not null and f.missed_to > now() and f.fire_at > now();
-  update schedule_fires f
-  set missed_to = now()
-  where f.schedule_id = any (ahead) and f.missed_to is not null and f.missed_to > now();
   mended := coalesce(cardinality(ahead), 0);
   reached := case when cardinality(ids) >= max_rows then array[ids[cardinality(ids)]::text] end;
   return next;
@@ -308,15 +326,22 @@ begin
         and f.fire_at < horizon
       order by f.fire_at, f.schedule_id
       limit max_rows) f;
+    with judged as materialized (
+      select old.fire_at, old.id
+      from unnest(times, ids) as old (fire_at, id)
+      left join schedules s on s.id = old.id
+      -- Without a bound on the time, nothing but the primary key serves.
+      left join lateral (
+        select n.fire_at
+        from schedule_fires n
+        where s.id is not null and n.schedule_id = old.id
+        order by n.fire_at desc
+        offset 9 limit 1) tenth on true
+      where s.id is null or old.fire_at < tenth.fire_at
+    )
     delete from schedule_fires f
-    using unnest(times, ids) as old (fire_at, id)
-    where f.schedule_id = old.id and f.fire_at = old.fire_at and (
-      not exists (select from schedules s where s.id = old.id)
-      or (
-        select count(*)
-        from (
-          select from schedule_fires n where n.schedule_id = old.id and n.fire_at > old.fire_at
-          order by n.fire_at limit 10) newer) >= 10);
+    using judged
+    where f.schedule_id = judged.id and f.fire_at = judged.fire_at;
     get diagnostics mended = row_count;
     if cardinality(ids) >= max_rows then
       reached := array[to_jsonb(times[max_rows]) #>> '{}', ids[max_rows]::text];

@@ -58,7 +58,7 @@ create table schedule_fires (
   fire_at     timestamptz not null,
   outcome     text not null check (outcome in ('fired', 'existing', 'skipped', 'missed', 'by-hand')),
   job_id      uuid,
-  -- `missed` stands for all fire times up to this moment.
+  -- All later fire times up to this moment were missed, unless they have a row.
   missed_to   timestamptz,
   by          text,
   decided_at  timestamptz not null default now(),
