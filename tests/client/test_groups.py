@@ -17,7 +17,7 @@ from holdfast.client.job_ref import JobRef
 from holdfast.errors import DatabaseBusy, PayloadTooLarge
 from holdfast.model.ids import new_job_id
 from holdfast.model.options import Intent, Options
-from tests.harness.waiting import WAITED_FOR, until
+from tests.harness.waiting import until
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ async def blocked(conn: asyncpg.Connection, count: int) -> list[int]:
     pids: list[int] = []
 
     async def enough() -> bool:
-        found = f"select pid from {WAITED_FOR} where relation = 'jobs'::regclass"
+        found = "select pid from pg_locks where not granted and relation = 'jobs'::regclass"
         pids[:] = [row["pid"] for row in await conn.fetch(found)]
         return len(pids) >= count
 
@@ -126,7 +126,9 @@ async def test_a_key_of_an_open_transaction_holds_up_nobody_else(hf: Holdfast, c
     assert {ref.outcome for ref in await asyncio.gather(*held)} == {"existing"}
 
 
-async def test_jobs_with_keys_of_their_own_do_not_wait_for_locked_ones(hf: Holdfast, conn: asyncpg.Connection) -> None:
+async def test_jobs_with_keys_of_their_own_do_not_wait_for_locked_ones(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
     taken = [f"taken{n}" for n in range(4)]
     transaction = conn.transaction()
     await transaction.start()

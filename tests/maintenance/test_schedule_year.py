@@ -152,7 +152,7 @@ def definitions(release: int) -> Iterator[dict[str, Any]]:
     """What the code of a release declares: the second one says another payload, and another time for one of them."""
     for zone in ZONES:
         common: dict[str, Any] = {"job": "report", "tz": zone, "payload": {"release": release}}
-        always = {"overlap": "allow", "catch_up": 31 * 86_400}
+        always: dict[str, Any] = {"overlap": "allow", "catch_up": 31 * 86_400}
         yield schedule_definition(f"night {zone[-6:]}", cron="30 2 * * *", **common, **always)
         yield schedule_definition(f"midnight {zone[-6:]}", cron="0 15 0,1 * * *", **common, **always)
         yield schedule_definition(f"window {zone[-6:]}", cron="0 */3 * * *", catch_up=7200, overlap="allow", **common)
@@ -204,7 +204,8 @@ async def fires_of(world: Clockwork, name: str) -> list[tuple[datetime, str, dat
 async def check_window(world: Clockwork, name: str, expected: list[datetime]) -> None:
     """Each fire time fired within the window, or a row says that it was missed; nothing else fired."""
     rows = await world.conn.fetch(
-        "select f.* from schedule_fires f join schedules s on s.id = f.schedule_id where s.name = $1 and f.fire_at <= $2",
+        "select f.* from schedule_fires f join schedules s on s.id = f.schedule_id"
+        " where s.name = $1 and f.fire_at <= $2",
         name,
         END,
     )

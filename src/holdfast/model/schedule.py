@@ -67,8 +67,8 @@ class Fire(NamedTuple):
     """What became of a fire time.
 
     `fired`, with its job; `existing`, a job that its dedup key found; `skipped`, because an earlier job was open;
-    `missed`, because it came too late; or `by-hand`, a run that `by` asked for. With `missed_to`, all later fire times up
-    to that moment came too late as well.
+    `missed`, because it came too late; or `by-hand`, a run that `by` asked for. With `missed_to`, all later fire times
+    up to that moment came too late as well.
     """
 
     fire_at: datetime
