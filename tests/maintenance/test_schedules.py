@@ -345,3 +345,15 @@ async def test_old_fire_times_are_forgotten_except_for_the_last_ones(world: Cloc
     assert await world.conn.fetchval("select mended from forget_fires()") == 24 + 14
     assert await world.fires(gone) == []
     assert [moment for moment, _ in await world.fires(schedule)] == [NOON + n * HOUR for n in range(15, 25)]
+
+
+async def test_a_leader_that_stood_still_does_not_fire_what_is_too_late_by_now(world: Clockwork) -> None:
+    schedule = await world.put("report", cron="0 * * * *", catch_up=600)
+    await world.work()
+    await world.set(NOON + HOUR)
+    due, _ = await world.store.due_schedules(10)
+    decisions = [decision_on(each) for each in due]
+    await world.set(NOON + 2 * HOUR - MINUTE)
+    assert await world.store.fire_schedules(decisions) == []
+    await world.work()
+    assert await world.fires(schedule) == [(NOON + HOUR, "missed")]
