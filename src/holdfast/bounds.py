@@ -67,6 +67,9 @@ BOUNDS = {
     "open_for": Bound(0.1, _DAY),
     "probes": Bound(1, 1000, whole=True),
     "success_threshold": Bound(1, 1000, whole=True),
+    "every": Bound(1, 366 * _DAY),
+    "catch_up": Bound(0, 31 * _DAY),
+    "jitter": Bound(0, _DAY),
 }
 
 

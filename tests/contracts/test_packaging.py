@@ -137,8 +137,10 @@ def test_the_wheel_says_what_it_is(metadata: Message, wheel: Path) -> None:
         assert any(name.endswith(".dist-info/licenses/LICENSE") for name in archive.namelist())
 
 
-def test_only_the_driver_and_the_checker_of_payloads_are_required(metadata: Message) -> None:
-    assert {re.split(r"[^\w-]", one)[0] for one in required(metadata)} == {"asyncpg", "pydantic"}
+def test_only_what_every_app_needs_is_required(metadata: Message) -> None:
+    """The driver, the checker of payloads, and what computes fire times: every worker may lead, and fire schedules."""
+    needed = {"asyncpg", "pydantic", "cronsim", "tzdata"}
+    assert {re.split(r"[^\w-]", one)[0] for one in required(metadata)} == needed
 
 
 def test_every_extra_is_there(metadata: Message) -> None:

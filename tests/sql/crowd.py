@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import asyncpg
 
-__all__ = ["calls", "due_later", "ended", "failures", "held_targets", "overdue", "permits", "ready_streams"]
+__all__ = [
+    "calls",
+    "due_later",
+    "ended",
+    "failures",
+    "held_targets",
+    "overdue",
+    "permits",
+    "ready_streams",
+    "schedules",
+]
 
 #: Jobs of one kind. Ids of version 7 whose time begins {age} ago, twenty to a millisecond.
 _JOBS = """
@@ -160,3 +170,20 @@ async def bulk(conn: asyncpg.Connection, count: int) -> None:
         " select b.id, n, array[gen_random_uuid()] from bulks b, generate_series(1, $1::integer) n",
         count,
     )
+
+
+async def schedules(conn: asyncpg.Connection, count: int) -> None:
+    """Schedules that are due, each with an old fire time; and a live worker."""
+    await conn.execute(
+        "insert into schedules"
+        " (tenant, name, every_seconds, type, catch_up, digest, declared_at, created_by, updated_by)"
+        " select 'default', gen_random_uuid(), 3600, 'crowd', 0, 'd', now(), 'crowd', 'crowd'"
+        " from generate_series(1, $1)",
+        count,
+    )
+    await conn.execute(
+        "insert into schedule_fires (schedule_id, fire_at, outcome)"
+        " select id, now() - interval '8 days', 'skipped' from schedules on conflict do nothing"
+    )
+    await conn.execute("select register_worker('of the crowd', 'host', 1, '1', '{}', '{}', null)")
+    await conn.execute("update workers set started_at = now() - interval '1 hour' where id = 'of the crowd'")

@@ -23,6 +23,7 @@ VOLATILE = {
     "job_attempts": "written beside leases",
     "job_events": "written beside jobs or leases",
     "bulk_jobs": "written beside bulks",
+    "schedule_fires": "written beside schedules; forgetting is done again",
     "bulk_found": "written beside bulks",
     "walks": "what a crash takes back is walked over again, together with what was noted on the way",
     "erasures": "what is to be erased is erased again",

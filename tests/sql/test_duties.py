@@ -55,6 +55,10 @@ CALLS = (
     "select from turn_bulk()",
     "select from advance_bulk((select b.id from bulks b), 50)",
     "select from forget_bulks(50)",
+    "select from due_schedules(50)",
+    "select from rewind_schedules(null, 200)",
+    "select from retire_schedules(null, 200)",
+    "select from forget_fires(null, 200)",
     "select from fix_bulk((select b from bulks b), 100)",
     "select from end_bulk((select b from bulks b), 100)",
     "select from clamp_rates('rate', 0, 200)",
@@ -70,6 +74,7 @@ NOT_MEASURED = {
     "preside": "the leader's term, no duty", "resign": "the leader's term, no duty", "unheard": "reads no table",
     "recover": "sweep, which takes leases back alike, is measured", "ended_attempts": "it is given their ids",
     "review_leases": "there are no more leases than slots", "clamp_leases": "there are no more leases than slots",
+    "fire_schedules": "it is given their ids", "refuse_schedule": "it is given their ids",
     "retire_known": "retire_from, which calls it, is measured", "forget_workers": "there is a row per worker",
 }  # fmt: skip
 WALKS = ("drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden", "replace_heads", "seat_headless")
@@ -85,6 +90,7 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.calls(conn, count)
     await crowd.failures(conn, count)
     await crowd.bulk(conn, count)
+    await crowd.schedules(conn, count)
     await conn.execute("insert into walks values ('held') on conflict do nothing")
 
 

@@ -35,6 +35,8 @@ WORKERS = EVERYBODY | {
     "add_failures", "drop_recovered", "forget_fingerprints", "read_letters", "note_held",
     "advance_bulk", "forget_bulks", "turn_bulk",
     "sync_circuits", "try_probe", "end_probe", "put_off",
+    "advance_bulk", "forget_bulks", "turn_bulk", "declare_schedules", "due_schedules", "fire_schedules",
+    "refuse_schedule", "rewind_schedules", "retire_schedules", "forget_fires",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
@@ -51,6 +53,8 @@ OPERATORS = EVERYBODY | {
     "search_letters", "get_letters", "acknowledge_letters", "requeue_letters",
     "is_maintained", "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",
     "list_circuits", "reset_circuit", "open_circuit",
+    "put_schedule", "pause_schedule", "resume_schedule", "delete_schedule", "run_schedule",
+    "list_schedules", "list_fires",
 }  # fmt: skip
 CLIENTS = {
     "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",

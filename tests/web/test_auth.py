@@ -41,6 +41,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/jobs"): {"jobType": "x"},
     ("post", "/jobs/batch"): {"jobs": [{"jobType": "x"}]},
     ("post", "/ops/bulk"): {"action": "cancel", "q": "state:queued type:nothing"},
+    ("post", "/ops/schedules"): {"name": "a schedule", "every": 3600, "job": "x"},
+    ("put", "/ops/schedules/{name}"): {"cron": "0 2 * * *", "job": "x"},
     ("post", "/ops/keys"): {"name": "n", "scopes": ["read"]},
     ("post", "/ops/keys/{key_id}/rotate"): {},
     ("post", "/ops/jobs/{job_id}/reprioritize"): {"priority": 5},
@@ -331,6 +333,11 @@ async def test_every_change_is_written_down_with_its_origin(
         subject = other.id if "{key_id}" in path else dead.get(path, job.id)
         if "{bulk_id}" in path:
             subject = await (await hf.operations()).bulk.start("cancel", "type:nothing", by="a test")
+        if "/ops/schedules/{name}" in path:
+            schedules = (await hf.operations()).schedules
+            await schedules.put("default", every=3600, job="x", by="a test")
+            if "/resume" in path:
+                await schedules.pause("default", by="a test")
         named = {"X-Request-Id": f"change-{number}"}
         before = len((await client.get("/ops/audit?limit=500", headers=admin)).json()["items"])
         answer = await call(client, method, path, subject, admin | named)

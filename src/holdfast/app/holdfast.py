@@ -8,8 +8,9 @@ import copy
 import dataclasses
 import inspect
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -20,6 +21,7 @@ from holdfast.app.verbs import Verbs
 from holdfast.client.client import Client
 from holdfast.config import Config
 from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
+from holdfast.definitions.json_text import encode_plain
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidInput, NotOpen, SchemaError
 from holdfast.lifecycle.importing import refuse_while_importing
@@ -27,6 +29,7 @@ from holdfast.model.circuit import Circuit
 from holdfast.model.ctrl_c import never_raised
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
+from holdfast.model.schedule import CATCH_UP_SECONDS, Overlap
 from holdfast.store.database import Database, check_schema
 from holdfast.store.groups import Groups
 from holdfast.store.jobs import JobStore
@@ -144,6 +147,7 @@ class Holdfast(Verbs):
         limit: Limit | int | None = None,
         rate: Rate | str | None = None,
         circuit: Circuit | str | None = None,
+        schedule: str | float | timedelta | Mapping[str, Any] | None = None,
     ) -> Callable[[Callable[Concatenate[C, P], R]], Handler[P, R]]:
         """Declare a job type: an `async def` (runs in the event loop) or a `def` (runs in a thread, or in a separate
         process with `executor="process"`).
@@ -151,6 +155,10 @@ class Holdfast(Verbs):
         `limit` is how many run at once on all workers; `rate` is how many start per time, such as "10/s". Both can
         apply per value of a payload field: `limit=Limit(2, key="customer")`. While the circuit breaker `circuit` is
         open, no job of this type is started, except for those that try the service again.
+        apply per value of a payload field: `limit=Limit(2, key="customer")`.
+
+        `schedule` runs it regularly, under the name of the job type: a cron expression, a number of seconds, or the
+        arguments of `Holdfast.schedule` as a mapping: `schedule={"cron": "0 2 * * *", "tz": "Europe/Berlin"}`.
         """
 
         if not isinstance(name, str):
@@ -174,9 +182,53 @@ class Holdfast(Verbs):
             )
             _refuse_missing_context(name, function)
             self.registry.add(job_type)
+            if schedule is not None:
+                self.schedule(**{"name": name, "job": name, **_spelled_out(schedule)})
             return Handler(self, job_type, function)
 
         return decorate
+
+    def schedule(
+        self,
+        name: str,
+        *,
+        job: Handler[..., Any] | str,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        payload: Any = None,
+        tz: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: float | timedelta = CATCH_UP_SECONDS,
+        jitter: float | timedelta = 0,
+        **options: Any,
+    ) -> None:
+        """Declare a schedule: at the times of a cron expression in a time zone, or every so many seconds, a job is
+        recorded, exactly one for each time. Every worker of the app declares it when it starts.
+
+        `overlap` says what happens while the job of an earlier time is open: the time is skipped, the new job waits for
+        the earlier one (`queue`), or both run (`allow`). Times that are late, because nothing ran, are made up for if
+        they are not older than `catch_up`. `jitter` delays each job by up to that much. `options` are those of the
+        jobs: priority, queue, target, tenant, ….
+        """
+        from holdfast.definitions.schedule import schedule_definition
+
+        kind = job.name if isinstance(job, Handler) else job
+        known = self.registry.get(kind) if isinstance(kind, str) else None
+        given = {} if payload is None else payload
+        self.registry.add_schedule(
+            schedule_definition(
+                name,
+                job=kind,
+                cron=cron,
+                every=every,
+                payload=encode_plain(kind, given) if known is None else known.payload.encode(given),
+                tz=tz,
+                overlap=overlap,
+                catch_up=catch_up,
+                jitter=jitter,
+                options=options,
+            )
+        )
 
     def on(self, *kinds: type[E]) -> Callable[[Callable[[E], None]], Callable[[E], None]]:
         """Subscribe to events of this process: `@hf.on(events.AttemptEnded)` on a function that takes the event."""
@@ -406,6 +458,13 @@ class Holdfast(Verbs):
         """The function that sets up and cleans up the resources of handlers."""
         lifespan = self._lifespan
         return None if lifespan is None else lambda: entering(lifespan, self)
+
+
+def _spelled_out(schedule: str | float | timedelta | Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of `Holdfast.schedule` that `@hf.job(schedule=...)` stands for."""
+    if isinstance(schedule, Mapping):
+        return schedule
+    return {"cron": schedule} if isinstance(schedule, str) else {"every": schedule}
 
 
 def _refuse_missing_context(name: str, function: Callable[..., Any]) -> None:

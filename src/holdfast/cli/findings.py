@@ -220,6 +220,7 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     yield _blocked(await look.blocked(_TARGETS_VISITED))
     yield _letters(await look.letters())
     yield _held(await look.held(_FAILING_VISITED))
+    yield _schedules(await look.schedules())
     rows = await look.dead_rows()
     bloated = [r for r in rows if r["dead"] > max(_DEAD_ROWS, 10 * r["live"])]
     detail = ", ".join(f"{r['name']} {r['dead']} dead of {r['live'] + r['dead']}" for r in bloated or rows)
@@ -296,6 +297,28 @@ def _held(held: dict[str, Any]) -> Finding:
     detail = f"{count} in error, the oldest since {held['oldest']:%Y-%m-%d %H:%M}" if count else "none in error"
     advice = "`holdfast jobs list --state error` lists them; use `holdfast jobs retry ID` or `holdfast jobs resolve ID`"
     return _judged("held jobs", bool(count), detail, advice)
+
+
+def _schedules(troubled: list[dict[str, Any]]) -> Finding:
+    """Schedules that missed fire times or cannot fire."""
+    shown = "; ".join(
+        f"{s['name']} of {s['tenant']} "
+        + (
+            f"failed {s['failures']} times: {s['last_error']}"
+            if s["failures"]
+            else "is late"
+            if s["late"]
+            else "missed fire times"
+        )
+        for s in troubled
+    )
+    count = troubled[0]["count"] if troubled else 0
+    detail = f"{count} missed: {shown}{'; …' if count > len(troubled) else ''}" if troubled else "all fire on time"
+    advice = (
+        "`holdfast schedules show NAME` says what became of its fire times; without a leader none fires; "
+        "catch_up says how late one may be made up for"
+    )
+    return _judged("schedules", bool(troubled), detail, advice)
 
 
 def _repairs(repairs: list[dict[str, Any]]) -> Finding:

@@ -32,6 +32,7 @@ _MODULES = {
     "failures": "failures",
     "bulk": "bulk",
     "circuits": "circuits",
+    "schedules": "schedules",
     "targets": "targets",
     "queues": "subjects",
     "types": "subjects",

@@ -18,6 +18,7 @@ from holdfast.client.circuits import CircuitBreakers
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
 from holdfast.client.settings import EngineSettings
+from holdfast.client.schedules import Schedules
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound
@@ -59,6 +60,7 @@ class Operations(Steering, ByHand):
         self.keys = Keys(KeyStore(database))
         self.settings = EngineSettings(SettingStore(database))
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
+        self.schedules = Schedules(database, acceptance)
         self.bulk = Bulks(database, browsing, self._searching)
         self.circuits = CircuitBreakers(database)
 

@@ -1,9 +1,9 @@
-"""The job types of an app, by name."""
+"""The job types and schedules of an app, by name."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from holdfast.definitions.job_type import JobType
@@ -13,10 +13,11 @@ __all__ = ["Registry"]
 
 
 class Registry:
-    """Job types by name; each name can be declared only once."""
+    """Job types and schedules by name; each name can be declared only once."""
 
     def __init__(self) -> None:
         self._types: dict[str, JobType] = {}
+        self._schedules: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(self, job_type: JobType) -> None:
         """Add a type."""
@@ -25,6 +26,17 @@ class Registry:
             both = f"{_place(known.handler)} and {_place(job_type.handler)}"
             raise InvalidInput(f"job type {job_type.name!r} is declared twice: {both}")
         self._types[job_type.name] = job_type
+
+    @property
+    def schedules(self) -> Collection[dict[str, Any]]:
+        """The definitions of all schedules (see `holdfast.definitions.schedule`)."""
+        return self._schedules.values()
+
+    def add_schedule(self, definition: dict[str, Any]) -> None:
+        """Add a schedule; a tenant has each name once."""
+        key = definition["tenant"], definition["name"]
+        if self._schedules.setdefault(key, definition) != definition:
+            raise InvalidInput(f"schedule {definition['name']!r} is declared twice, and differently")
 
     def get(self, name: str) -> JobType | None:
         """The type with that name, if this process knows it."""

@@ -37,6 +37,8 @@ grant execute on function
   holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.note_held,
   holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks,
   holdfast.sync_circuits, holdfast.try_probe, holdfast.end_probe, holdfast.put_off
+  holdfast.declare_schedules, holdfast.due_schedules, holdfast.fire_schedules, holdfast.refuse_schedule,
+  holdfast.rewind_schedules, holdfast.retire_schedules, holdfast.forget_fires
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
@@ -73,6 +75,10 @@ to holdfast_operator;
 -- Circuit breakers.
 grant execute on function
   holdfast.list_circuits, holdfast.reset_circuit, holdfast.open_circuit
+-- Schedules.
+grant execute on function
+  holdfast.put_schedule, holdfast.pause_schedule, holdfast.resume_schedule, holdfast.delete_schedule, holdfast.run_schedule,
+  holdfast.list_schedules, holdfast.list_fires
 to holdfast_operator;
 
 -- What operators read with psql.

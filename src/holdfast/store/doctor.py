@@ -107,6 +107,10 @@ class Examination:
         (found,) = await self._rows("doctor_held", most_jobs)
         return found
 
+    async def schedules(self) -> list[dict[str, Any]]:
+        """Some of the schedules that do not fire as they should, each with the `count` of all of them."""
+        return await self._rows("doctor_schedules")
+
     async def repairs(self) -> list[dict[str, Any]]:
         """Repairs so far, by kind."""
         return await self._rows("doctor_repairs")

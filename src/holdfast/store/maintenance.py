@@ -19,7 +19,9 @@ __all__ = [
     "Admitted",
     "Aged",
     "BroughtNearer",
+    "DueSchedule",
     "Elected",
+    "FiredSchedule",
     "JudgedLease",
     "MaintenanceStore",
     "MendedJob",
@@ -29,6 +31,7 @@ __all__ = [
     "PromotedBehind",
     "Retired",
     "ReviewedLease",
+    "ScheduleDecision",
     "Statements",
     "Walked",
     "WatchedLease",
@@ -164,6 +167,45 @@ class Walked(NamedTuple):
 
     mended: int
     reached: list[str] | None
+
+
+class DueSchedule(NamedTuple):
+    """A schedule that is to be looked at, as it was when the database's clock said `clock`."""
+
+    id: int
+    tenant: str
+    name: str
+    revision: int
+    cron: str | None
+    every_seconds: float | None
+    anchor: datetime
+    tz: str
+    next_fire_at: datetime | None
+    reckoned_from: datetime
+    catch_up: float
+    clock: datetime
+
+
+class ScheduleDecision(NamedTuple):
+    """What is to become of a schedule: fire times that are due, the next one, and up to when it came too late."""
+
+    schedule: DueSchedule
+    following: datetime | None
+    missed_to: datetime | None
+    fires: list[datetime]
+
+
+class FiredSchedule(NamedTuple):
+    """What a schedule fired and skipped, since when it missed fire times, or why it failed, and how many times."""
+
+    id: int
+    tenant: str
+    name: str
+    fired: int
+    skipped: int
+    missed_from: datetime | None
+    fault: str | None
+    failures: int
 
 
 class Retired(NamedTuple):
@@ -365,6 +407,45 @@ class MaintenanceStore:
     async def forget_bulks(self, most: int) -> int:
         """Forget bulk operations that ended long ago; how many."""
         return int(await self._statements.value("forget_bulks", most))
+
+    async def due_schedules(self, most: int) -> tuple[list[DueSchedule], float | None]:
+        """Schedules that are to be looked at, and in how many seconds the next one follows."""
+        *rows, last = await self._statements.rows("due_schedules", most)
+        return [DueSchedule(*row[:12]) for row in rows], last["next_in_seconds"]
+
+    async def fire_schedules(self, decisions: Sequence[ScheduleDecision]) -> list[FiredSchedule]:
+        """Decide fire times."""
+        if not decisions:
+            return []
+        fires = [(decision.schedule.id, moment) for decision in decisions for moment in decision.fires]
+        rows = await self._statements.rows(
+            "fire_schedules",
+            [decision.schedule.id for decision in decisions],
+            [decision.schedule.revision for decision in decisions],
+            [decision.schedule.next_fire_at for decision in decisions],
+            [decision.following for decision in decisions],
+            [decision.missed_to for decision in decisions],
+            [schedule_id for schedule_id, _ in fires],
+            [moment for _, moment in fires],
+        )
+        return [FiredSchedule(*row) for row in rows]
+
+    async def refuse_schedule(self, schedule_id: int, revision: int, fault: str) -> int | None:
+        """Note that fire times cannot be computed; how many times, None if the schedule has changed meanwhile."""
+        failures: int | None = await self._statements.value("refuse_schedule", schedule_id, revision, fault)
+        return failures
+
+    async def rewind_schedules(self, after: list[str] | None, most: int) -> Walked:
+        """Have fire times computed again that were computed from a later clock."""
+        return await self._walk("rewind_schedules", after, most)
+
+    async def retire_schedules(self, after: list[str] | None, most: int) -> Walked:
+        """Retire schedules that nobody declares any more."""
+        return await self._walk("retire_schedules", after, most)
+
+    async def forget_fires(self, after: list[str] | None, most: int) -> Walked:
+        """Forget what became of old fire times."""
+        return await self._walk("forget_fires", after, most)
 
     async def _walk(self, statement: str, after: list[str] | None, most: int) -> Walked:
         row = await self._statements.row(statement, after, most)

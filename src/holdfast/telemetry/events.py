@@ -7,6 +7,7 @@ quick, and must not wait.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 __all__ = [
@@ -25,6 +26,9 @@ __all__ = [
     "Mended",
     "PayloadMisfit",
     "RequestServed",
+    "ScheduleFailed",
+    "ScheduleMissed",
+    "ScheduleRefused",
     "SettingOverruled",
     "SettlementDelayed",
     "SweepPostponed",
@@ -163,6 +167,34 @@ class DutyFailed(Event):
     duty: str
     fault: str
     failures: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFailed(Event):
+    """A schedule could not fire, and will be tried again."""
+
+    name: str
+    tenant: str
+    fault: str
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleMissed(Event):
+    """Fire times of a schedule, from this one on, came later than its catch-up window allows."""
+
+    name: str
+    tenant: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRefused(Event):
+    """The engine did not take a schedule that this process declares."""
+
+    name: str
+    tenant: str
+    fault: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,9 @@ from holdfast.telemetry.events import (
     Mended,
     PayloadMisfit,
     RequestServed,
+    ScheduleFailed,
+    ScheduleMissed,
+    ScheduleRefused,
     SettingOverruled,
     SettlementDelayed,
     SweepPostponed,
@@ -52,6 +55,9 @@ NARRATED = (
     Mended,
     PayloadMisfit,
     RequestServed,
+    ScheduleFailed,
+    ScheduleMissed,
+    ScheduleRefused,
     SettingOverruled,
     SettlementDelayed,
     SweepPostponed,
@@ -156,6 +162,8 @@ def narrate(event: Event) -> None:
             message = f"{event.method} {event.route} {event.status}"
         case PayloadMisfit():
             level, message = logging.WARNING, f"no live worker accepts this payload: {event.fault}"
+        case ScheduleFailed() | ScheduleMissed() | ScheduleRefused():
+            level, message = logging.WARNING, _of_a_schedule(event)
         case SettingOverruled():
             message = f"overrides {event.name} = {event.value} from {event.origin} in its own transactions"
         case DatabaseBack():
@@ -186,6 +194,16 @@ def _of_maintenance(
             return logging.WARNING, f"{event.leases} lapsed leases are not swept yet: {event.why}"
         case ClockJumped():
             return logging.WARNING, f"{event.what}; no lease is swept until it has had its full length again"
+
+
+def _of_a_schedule(event: ScheduleFailed | ScheduleMissed | ScheduleRefused) -> str:
+    match event:
+        case ScheduleFailed():
+            return f"schedule {event.name} could not fire: {event.fault}"
+        case ScheduleMissed():
+            return f"schedule {event.name} missed fire times since {event.since.isoformat()}"
+        case ScheduleRefused():
+            return f"schedule {event.name} was refused: {event.fault}"
 
 
 def _of_an_attempt(event: AttemptEnded | LeaseLost | SettlementDelayed) -> tuple[int, str]:

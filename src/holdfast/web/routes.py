@@ -38,6 +38,7 @@ from holdfast.web.ops.letters import ops_letters_router
 from holdfast.web.ops.lineage import ops_lineage_router
 from holdfast.web.ops.requests import ops_requests_router
 from holdfast.web.ops.settings import ops_settings_router
+from holdfast.web.ops.schedules import ops_schedules_router
 from holdfast.web.ops.subjects import ops_subjects_router
 from holdfast.web.ops.targets import ops_targets_router
 from holdfast.web.pages import pages_router
@@ -102,6 +103,7 @@ def create_app(
         ops_bulk_router(state),
         ops_settings_router(state),
         ops_circuits_router(state),
+        ops_schedules_router(state),
         metrics_router(state),
         pages_router(),
     ):

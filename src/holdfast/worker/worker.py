@@ -52,6 +52,7 @@ from holdfast.worker.owners import owned_by_worker
 from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.addresses import check_addresses
 from holdfast.worker.runners import Runners
+from holdfast.worker.schedules import DeclareSchedules
 from holdfast.worker.settlement import SettlementService
 from holdfast.worker.slots import Slots
 from holdfast.worker.starts import Starts
@@ -108,6 +109,8 @@ class Worker:
         self._poll_interval = poll_interval or config.poll_interval
         self._burst = burst
         self._services, self._on_duty = list(services), on_duty
+        if registry.schedules:
+            self._services.insert(0, DeclareSchedules(database, self.id, registry, bus))
         self._stuck_after = _STUCK_AFTER_SECONDS if stuck_after_seconds is None else stuck_after_seconds
         self._time_over = partial(time_over, self._timeouts, self._stuck_after)
         self._middleware = middleware

@@ -19,6 +19,7 @@ from holdfast.maintenance.duties.reconciliation import Reconciliation
 from holdfast.maintenance.duties.recovery import Recovery
 from holdfast.maintenance.duties.requests import Requests
 from holdfast.maintenance.duties.retention import Retention
+from holdfast.maintenance.duties.schedules import FireSchedules, ForgetFires, RetireSchedules
 from holdfast.maintenance.duties.seating import Seating
 from holdfast.maintenance.duties.strays import Headless, Hidden, LostHeads, StrayDue, StrayEntries, StrayLeases
 from holdfast.maintenance.duties.streams import ForgetStreams, ServeStreams
@@ -33,6 +34,7 @@ DUTIES: tuple[type[Duty], ...] = (
     BulkWork,
     Requests,
     Seating,
+    FireSchedules,
     Promotion,
     Permits,
     Recovery,
@@ -54,6 +56,8 @@ DUTIES: tuple[type[Duty], ...] = (
     ForgetWorkers,
     ForgetPermits,
     ForgetStreams,
+    RetireSchedules,
+    ForgetFires,
     Retention,
 )
 

@@ -125,6 +125,11 @@ create or replace trigger durable before insert or update or delete on clock_ste
   when (current_setting('synchronous_commit') in ('off', 'local'))
   execute function raise_durability();
 
+create or replace trigger durable before insert or update or delete on schedules
+  for each statement
+  when (current_setting('synchronous_commit') in ('off', 'local'))
+  execute function raise_durability();
+
 create or replace trigger durable before insert or update or delete on bulks
   for each statement
   when (current_setting('synchronous_commit') in ('off', 'local'))

@@ -35,6 +35,8 @@ comment on table pending_decisions is 'What was accepted about jobs, and mainten
 comment on table permits is 'The permits of limits and rates, with the attempts that have them.';
 comment on table ready is 'Jobs that can be claimed now, in the order of their stream.';
 comment on table repairs is 'What was found inconsistent and mended, by kind; anything but zero is worth a look.';
+comment on table schedule_fires is 'What became of the fire times of schedules: one row each.';
+comment on table schedules is 'Schedules: when they fire, what they record, and the next fire time.';
 comment on table schema_functions is 'Which function files were applied, with their checksums.';
 comment on table schema_steps is 'Which migrations were applied.';
 comment on table settings is 'Settings that can be changed at run time, with their defaults.';

@@ -38,6 +38,12 @@ with needed (relation, trigger) as (
   select unnest(array[
     'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'closed_types', 'api_keys',
     'audit_log', 'bulks', 'circuits']), 'secured'
+    'controls', 'closed_types', 'api_keys', 'audit_log', 'clock_steps', 'bulks',
+    'schedules']), 'durable'
+  union all
+  select unnest(array[
+    'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'closed_types', 'api_keys',
+    'audit_log', 'bulks', 'schedules']), 'secured'
 ), found as (
   select c.relname::text as relation, t.tgname::text as trigger, t.tgenabled in ('D', 'R') as off
   from pg_trigger t
@@ -190,3 +196,13 @@ from (
   (select f.job_id from holdfast.failures f limit $1)) failing
 cross join lateral (
   select j.last_error_at from holdfast.jobs j where j.id = failing.job_id and j.state = 'error' offset 0) j;
+
+-- name: doctor_schedules
+-- Schedules that could not fire, that are late, or that missed fire times within a day; some, and how many there are.
+select s.tenant, s.name, s.failures, s.last_error, s.look_at < now() - interval '1 minute' as late,
+  s.missed_at > now() - interval '1 day' as missed, count(*) over () as count
+from holdfast.schedules s
+where s.retired_at is null
+  and (s.failures > 0 or s.look_at < now() - interval '1 minute' or s.missed_at > now() - interval '1 day')
+order by s.failures desc, s.tenant, s.name
+limit 3;

@@ -140,6 +140,33 @@ select holdfast.turn_bulk();
 -- Do a portion of a bulk operation.
 select holdfast.advance_bulk($1, $2);
 
+-- name: due_schedules
+-- Schedules that are to be looked at, and when the next one follows.
+select id, tenant, name, revision, cron, every_seconds, anchor, tz, next_fire_at, reckoned_from, catch_up, clock, next_in_seconds
+from holdfast.due_schedules($1);
+
+-- name: fire_schedules
+-- Decide fire times.
+select id, tenant, name, fired, skipped, missed_from, fault, failures
+from holdfast.fire_schedules(
+  $1::bigint[], $2::integer[], $3::timestamptz[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamptz[]);
+
+-- name: refuse_schedule
+-- Note that fire times cannot be computed.
+select holdfast.refuse_schedule($1, $2, $3);
+
+-- name: rewind_schedules
+-- Compute fire times again that were computed from a later clock.
+select mended, reached from holdfast.rewind_schedules($1, $2);
+
+-- name: retire_schedules
+-- Retire schedules that nobody declares any more.
+select mended, reached from holdfast.retire_schedules($1, $2);
+
+-- name: forget_fires
+-- Forget old fire times.
+select mended, reached from holdfast.forget_fires($1, $2);
+
 -- name: forget_bulks
 -- Forget bulk operations that ended long ago.
 select holdfast.forget_bulks($1);

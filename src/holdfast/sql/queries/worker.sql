@@ -119,3 +119,7 @@ select claimed_until, before_number from holdfast.claim_mark();
 -- name: release_unheard
 -- Hand back leases whose claim was never answered.
 select holdfast.hand_back_unheard($1, $2::uuid[], $3, $4);
+
+-- name: declare_schedules
+-- Say which schedules this worker's code declares.
+select tenant, name, fault from holdfast.declare_schedules($1, $2::text::jsonb);
