@@ -34,8 +34,7 @@ WORKERS = EVERYBODY | {
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
     "add_failures", "drop_recovered", "forget_fingerprints", "read_letters", "note_held",
     "advance_bulk", "forget_bulks", "turn_bulk",
-    "sync_circuits", "try_probe", "end_probe", "put_off",
-    "advance_bulk", "forget_bulks", "turn_bulk", "declare_schedules", "due_schedules", "fire_schedules",
+    "sync_circuits", "try_probe", "end_probe", "put_off", "declare_schedules", "due_schedules", "fire_schedules",
     "refuse_schedule", "rewind_schedules", "retire_schedules", "forget_fires",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {

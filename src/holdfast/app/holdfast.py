@@ -155,7 +155,6 @@ class Holdfast(Verbs):
         `limit` is how many run at once on all workers; `rate` is how many start per time, such as "10/s". Both can
         apply per value of a payload field: `limit=Limit(2, key="customer")`. While the circuit breaker `circuit` is
         open, no job of this type is started, except for those that try the service again.
-        apply per value of a payload field: `limit=Limit(2, key="customer")`.
 
         `schedule` runs it regularly, under the name of the job type: a cron expression, a number of seconds, or the
         arguments of `Holdfast.schedule` as a mapping: `schedule={"cron": "0 2 * * *", "tz": "Europe/Berlin"}`.

@@ -17,8 +17,8 @@ from holdfast.client.by_hand import ByHand
 from holdfast.client.circuits import CircuitBreakers
 from holdfast.client.keyring import Keys
 from holdfast.client.letters import DeadLetters
-from holdfast.client.settings import EngineSettings
 from holdfast.client.schedules import Schedules
+from holdfast.client.settings import EngineSettings
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
 from holdfast.errors import InvalidInput, NotFound

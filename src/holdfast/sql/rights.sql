@@ -36,7 +36,7 @@ grant execute on function
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
   holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.note_held,
   holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks,
-  holdfast.sync_circuits, holdfast.try_probe, holdfast.end_probe, holdfast.put_off
+  holdfast.sync_circuits, holdfast.try_probe, holdfast.end_probe, holdfast.put_off,
   holdfast.declare_schedules, holdfast.due_schedules, holdfast.fire_schedules, holdfast.refuse_schedule,
   holdfast.rewind_schedules, holdfast.retire_schedules, holdfast.forget_fires
 to holdfast_worker;
@@ -75,6 +75,8 @@ to holdfast_operator;
 -- Circuit breakers.
 grant execute on function
   holdfast.list_circuits, holdfast.reset_circuit, holdfast.open_circuit
+to holdfast_operator;
+
 -- Schedules.
 grant execute on function
   holdfast.put_schedule, holdfast.pause_schedule, holdfast.resume_schedule, holdfast.delete_schedule, holdfast.run_schedule,

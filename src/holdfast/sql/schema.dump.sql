@@ -787,6 +787,9 @@ declare
   anew   boolean := after ->> 'limit_count' is not null
     and (before ->> 'limit_count' is null or before -> 'limit_key' is distinct from after -> 'limit_key');
 begin
+  if after ->> 'kind' = 'circuit' then
+    return null;
+  end if;
   -- A type for which operators set no limit has the one that its code declares.
   if anew or new.limit_count < (before ->> 'limit_count')::integer
     or (new.limit_count is null and before ->> 'limit_count' is not null and after ->> 'kind' = 'type') then
@@ -968,6 +971,14 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('slots', 0, 1000000, true),
     ('term', 0.001, 86400, false),
     ('elapsed', 0, 3153600000, false),
+    ('circuits', 1, 10000, true),
+    ('circuit_forced', 0.1, 31536000, false),
+    ('failure_threshold', 1, 1000000, true),
+    ('failure_share', 0.001, 1, false),
+    ('window', 1, 86400, false),
+    ('open_for', 0.1, 86400, false),
+    ('probes', 1, 1000, true),
+    ('success_threshold', 1, 1000, true),
     ('every', 1, 31622400, false),
     ('catch_up', 0, 2678400, false),
     ('jitter', 0, 86400, false)
@@ -1428,6 +1439,35 @@ end
 $$;
 ALTER FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) IS 'Set or clear (null) the values named in `changes`: `limit`, `rate` and, for a tenant, `weight`.';
+CREATE FUNCTION holdfast.change_setting(name text, value text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  before settings;
+begin
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever changes a setting must be named' using errcode = 'HF002';
+  end if;
+  select s.* into before from settings s where s.name = change_setting.name for update;
+  if not found then
+    return null;
+  elsif before.value is not distinct from change_setting.value then
+    return false;
+  end if;
+  update settings s
+  set value = change_setting.value, updated_at = now(), updated_by = by
+  where s.name = change_setting.name;
+  perform note_audit(
+    by, by_key, null, case when value is null then 'setting.reset' else 'setting.set' end, change_setting.name,
+    jsonb_strip_nulls(jsonb_build_object('from', before.value, 'to', value, 'note', note)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) IS 'Set a setting, or return it (with a value of null) to environment and default.';
 CREATE FUNCTION holdfast.check_bulk(action text, args jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1467,6 +1507,66 @@ end
 $$;
 ALTER FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) IS 'Refuse operators of a tenant that pause or resume anything but their own tenant.';
+CREATE FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  fault text := circuit_name_fault(name, tenant);
+begin
+  perform check_texts(by, reason);
+  if by is null then
+    fault := coalesce(fault, 'whoever changes a circuit must be named');
+  end if;
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) IS 'Refuse a change of a circuit without a name, or by nobody.';
+CREATE FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  wrong text;
+begin
+  if coalesce(length(worker), 0) not between 1 and 255 then
+    raise exception 'a worker is named by 1 to 255 characters' using errcode = 'HF002';
+  elsif jsonb_typeof(asked) is distinct from 'array' or jsonb_array_length(asked) > highest('circuits') then
+    raise exception 'circuits must be a list of objects' using errcode = 'HF002';
+  end if;
+  select coalesce(
+      case
+        when jsonb_typeof(each) <> 'object' or jsonb_typeof(each -> 'tenant') is distinct from 'string'
+          or jsonb_typeof(each -> 'name') is distinct from 'string' then 'a circuit is an object with tenant and name'
+        when jsonb_typeof(each -> 'successes') is distinct from 'number'
+          or jsonb_typeof(each -> 'failures') is distinct from 'number'
+          or jsonb_typeof(each -> 'generation') is distinct from 'number'
+          then 'a circuit has its generation, successes and failures'
+        when (each ->> 'successes')::numeric not between 0 and 9007199254740991
+          or (each ->> 'failures')::numeric not between 0 and 9007199254740991
+          or (each ->> 'generation')::numeric not between 0 and 9007199254740991
+          then 'successes, failures and generation are whole numbers, 0 or more'
+        else circuit_name_fault(each ->> 'name', each ->> 'tenant')
+      end,
+      (select bounds_fault(number.key, number.key, case jsonb_typeof(number.value)
+          when 'number' then number.value::numeric else 'NaN' end)
+       from jsonb_each(case jsonb_typeof(each -> 'policy') when 'object' then each -> 'policy' else '{}' end) number
+       where bounds_fault(number.key, number.key, case jsonb_typeof(number.value)
+          when 'number' then number.value::numeric else 'NaN' end) is not null
+       limit 1)) into wrong
+  from jsonb_array_elements(asked) as each
+  order by 1 nulls last
+  limit 1;
+  if wrong is not null then
+    raise exception '%', wrong using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) IS 'Refuse reports that no worker of ours sends.';
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1919,11 +2019,16 @@ begin
     select format('job type %s: %s', definition ->> 'name', case
         when definition ->> 'on_failure' not in ('retry', 'hold') then 'on_failure must be retry or hold'
         when length(definition ->> 'payload_shape') > 131072 then 'payload_shape must have at most 131072 characters'
+        when definition ->> 'circuit' is not null then coalesce(
+          circuit_name_fault(definition ->> 'circuit', ''), 'circuit_per_tenant must be true or false')
         else 'payload_schema must have at most 1048576 characters'
       end) into wrong
     from jsonb_array_elements(definitions) as definition
     where definition ->> 'on_failure' not in ('retry', 'hold') or length(definition ->> 'payload_schema') > 1048576
       or length(definition ->> 'payload_shape') > 131072
+      or (definition ->> 'circuit' is not null and (
+        circuit_name_fault(definition ->> 'circuit', '') is not null
+        or jsonb_typeof(definition -> 'circuit_per_tenant') is distinct from 'boolean'))
     limit 1;
   end if;
   if wrong is not null then
@@ -1963,6 +2068,145 @@ end
 $$;
 ALTER FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) IS 'Refuse workers that could not be listed: `holdfast workers` and the dashboard show all workers at once.';
+CREATE FUNCTION holdfast.circuit_key(tenant text, name text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select tenant || chr(31) || name
+$$;
+ALTER FUNCTION holdfast.circuit_key(tenant text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_key(tenant text, name text) IS 'The name of a circuit among the controls and gates.';
+CREATE FUNCTION holdfast.circuit_name_fault(name text, tenant text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case
+    when coalesce(length(name), 0) not between 1 and 200 then 'the name of a circuit must have 1 to 200 characters'
+    when unprintable(name) then 'the name of a circuit must not contain control characters'
+    when tenant is null or length(tenant) > 200 or unprintable(tenant) then 'the tenant of a circuit is not a name'
+  end
+$$;
+ALTER FUNCTION holdfast.circuit_name_fault(name text, tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_name_fault(name text, tenant text) IS 'What is wrong with the name of a circuit, or null.';
+CREATE TABLE holdfast.job_types (
+    name text NOT NULL COLLATE pg_catalog."C",
+    queue text DEFAULT 'default'::text NOT NULL,
+    lane text DEFAULT 'general'::text NOT NULL,
+    max_attempts integer,
+    backoff_base real DEFAULT 1 NOT NULL,
+    backoff_factor real DEFAULT 2 NOT NULL,
+    backoff_max real DEFAULT 300 NOT NULL,
+    backoff_jitter real DEFAULT 0.1 NOT NULL,
+    timeout_seconds real,
+    lease_seconds real,
+    on_failure text DEFAULT 'retry'::text NOT NULL,
+    version integer DEFAULT 1 NOT NULL,
+    payload_schema jsonb,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    limit_count integer,
+    limit_key text,
+    rate_count integer,
+    rate_seconds real,
+    rate_key text,
+    circuit text COLLATE pg_catalog."C",
+    circuit_per_tenant boolean,
+    CONSTRAINT job_types_bounds_check CHECK (((max_attempts > 0) AND (version >= 0) AND ((lease_seconds >= (0.1)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((timeout_seconds >= (0.001)::double precision) AND (timeout_seconds <= (31536000)::double precision)) AND ((backoff_base >= (0)::double precision) AND (backoff_base <= (2592000)::double precision)) AND ((backoff_factor >= (1)::double precision) AND (backoff_factor <= (1000)::double precision)) AND ((backoff_max >= (0)::double precision) AND (backoff_max <= (2592000)::double precision)) AND ((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))),
+    CONSTRAINT job_types_limit_check CHECK (((limit_count >= 1) AND (limit_count <= 10000))),
+    CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text]))),
+    CONSTRAINT job_types_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
+    CONSTRAINT job_types_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1))
+);
+ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.job_types IS 'What workers publish about the job types that they can run.';
+CREATE FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case
+    when declared.circuit is not null then
+      circuit_key(case when declared.circuit_per_tenant then tenant else '' end, declared.circuit)
+  end
+$$;
+ALTER FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text) IS 'The key of the circuit that a job type names, for the jobs of a tenant; null without one.';
+CREATE FUNCTION holdfast.circuit_policy(policy jsonb) RETURNS TABLE(failure_threshold integer, failure_share double precision, window_seconds double precision, open_seconds double precision, probes integer, success_threshold integer)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select coalesce((policy ->> 'failure_threshold')::integer, 5),
+    coalesce((policy ->> 'failure_share')::double precision, 0.5),
+    coalesce((policy ->> 'window')::double precision, 60), coalesce((policy ->> 'open_for')::double precision, 60),
+    coalesce((policy ->> 'probes')::integer, 1), coalesce((policy ->> 'success_threshold')::integer, 1)
+$$;
+ALTER FUNCTION holdfast.circuit_policy(policy jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_policy(policy jsonb) IS 'A policy with its defaults.';
+CREATE TABLE holdfast.circuits (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    failure_threshold integer NOT NULL,
+    failure_share double precision NOT NULL,
+    window_seconds double precision NOT NULL,
+    open_seconds double precision NOT NULL,
+    probes integer NOT NULL,
+    success_threshold integer NOT NULL,
+    state text DEFAULT 'closed'::text NOT NULL,
+    generation bigint DEFAULT 1 NOT NULL,
+    openings integer DEFAULT 0 NOT NULL,
+    opening_seconds double precision,
+    probe_successes integer DEFAULT 0 NOT NULL,
+    opened_at timestamp with time zone,
+    half_opened_at timestamp with time zone,
+    next_probe_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    last_error text,
+    forced_by text,
+    forced_note text,
+    used_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT circuits_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'half_open'::text])))
+);
+ALTER TABLE holdfast.circuits OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuits IS 'Circuit breakers: what is open, since when, and when it is tried again.';
+CREATE FUNCTION holdfast.circuit_text(circuit holdfast.circuits, only_tenant text) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case
+    when circuit.state = 'half_open' then ', which is tried with a few jobs now'
+    when circuit.next_probe_at = 'infinity' then format(', which was opened by hand%s until somebody resets it', by_hand.who)
+    when circuit.forced_by is not null then
+      format(', which was opened by hand%s and is tried again at %s', by_hand.who, moment(circuit.next_probe_at))
+    else format(', which is open since %s and is tried again at %s', moment(circuit.opened_at), moment(circuit.next_probe_at))
+  end
+  from (
+    select case when only_tenant is null then
+      told(left(circuit.forced_by, 500), null, left(circuit.forced_note, 1000)) end as who) by_hand
+$$;
+ALTER FUNCTION holdfast.circuit_text(circuit holdfast.circuits, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_text(circuit holdfast.circuits, only_tenant text) IS 'What a circuit that is not closed is doing, as the rest of a sentence; tenants are not told who opened it.';
+CREATE FUNCTION holdfast.circuit_totals(circuit holdfast.circuits) RETURNS TABLE(successes bigint, failures bigint, last_failure_at timestamp with time zone, last_error text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(sum(k.successes), 0)::bigint, coalesce(sum(k.failures), 0)::bigint, max(k.last_failure_at),
+    (array_agg(k.last_error order by k.last_failure_at desc nulls last))[1]
+  from circuit_counts k
+  where k.tenant = circuit.tenant and k.name = circuit.name and k.generation = circuit.generation
+    and k.reported_at > now() - make_interval(secs => circuit.window_seconds)
+$$;
+ALTER FUNCTION holdfast.circuit_totals(circuit holdfast.circuits) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_totals(circuit holdfast.circuits) IS 'What all workers together have counted within the window of a circuit.';
+CREATE FUNCTION holdfast.circuit_wait(circuit holdfast.circuits) RETURNS TABLE(wait_seconds double precision, spread_seconds double precision)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select case circuit.state
+      when 'open' then least(longest_opening(), greatest(0, coalesce(
+        extract(epoch from nullif(circuit.next_probe_at, 'infinity') - now())::double precision, longest_opening())))
+      when 'half_open' then least(5, coalesce(circuit.opening_seconds, 20) / 4)
+      else 0
+    end,
+    case circuit.state when 'closed' then 0 else least(60, greatest(0.1, coalesce(circuit.opening_seconds, 240) / 4)) end
+$$;
+ALTER FUNCTION holdfast.circuit_wait(circuit holdfast.circuits) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_wait(circuit holdfast.circuits) IS 'For how long to put off a job that may not call now, and over how much more time to spread such jobs.';
 CREATE FUNCTION holdfast.claim(worker text, types text[], max_jobs integer DEFAULT 1, queues text[] DEFAULT NULL::text[], tenants text[] DEFAULT NULL::text[], lease_seconds double precision DEFAULT NULL::double precision) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text, target text, lease_expires_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2550,6 +2794,22 @@ CREATE FUNCTION holdfast.clock_lead(within interval) RETURNS interval
 $$;
 ALTER FUNCTION holdfast.clock_lead(within interval) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.clock_lead(within interval) IS 'The largest error of an age because the clock was set ahead within this time.';
+CREATE FUNCTION holdfast.close_circuit(tenant text, name text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update circuits c
+  set state = 'closed', generation = c.generation + 1, openings = 0, opening_seconds = null, probe_successes = 0,
+    opened_at = null, half_opened_at = null, next_probe_at = null, forced_by = null, forced_note = null,
+    updated_at = now()
+  where c.tenant = close_circuit.tenant and c.name = close_circuit.name;
+  delete from controls c where c.kind = 'circuit' and c.name = circuit_key(close_circuit.tenant, close_circuit.name);
+  delete from permits p
+  where p.gate = gate_of('circuit', circuit_key(close_circuit.tenant, close_circuit.name), null);
+  select pg_notify(current_schema() || '.ready', '');
+$$;
+ALTER FUNCTION holdfast.close_circuit(tenant text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.close_circuit(tenant text, name text) IS 'Close a circuit, whose row the caller has locked.';
 CREATE FUNCTION holdfast.close_type(name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3555,6 +3815,49 @@ end
 $$;
 ALTER FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) IS 'Forget what is left of a bulk operation that was stopped, some of it at a time.';
+CREATE FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) RETURNS TABLE(state text, generation bigint, wait_seconds double precision, spread_seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+begin
+  select c.* into circuit
+  from circuits c
+  where c.tenant = end_probe.tenant and c.name = end_probe.name
+  for no key update;
+  if circuit.state = 'half_open' and circuit.generation = end_probe.begun_in
+    and exists (
+      select from leases l
+      where l.job_id = end_probe.job_id and l.attempt = end_probe.attempt and l.worker = end_probe.worker)
+  then
+    update permits p
+    set job_id = null, attempt = null
+    where p.gate = gate_of('circuit', circuit_key(circuit.tenant, circuit.name), null)
+      and p.job_id = end_probe.job_id and p.attempt = end_probe.attempt;
+    if found and succeeded then
+      if circuit.probe_successes + 1 >= circuit.success_threshold then
+        perform close_circuit(circuit.tenant, circuit.name);
+      else
+        update circuits c
+        set probe_successes = c.probe_successes + 1, updated_at = now()
+        where c.tenant = circuit.tenant and c.name = circuit.name;
+        perform pg_notify(current_schema() || '.ready', '');
+      end if;
+    elsif found and not succeeded then
+      perform trip_circuit(circuit, left(error, 1000));
+    end if;
+  end if;
+  return query
+  select c.state, c.generation, w.wait_seconds, w.spread_seconds
+  from circuits c
+  cross join lateral circuit_wait(c) w
+  where c.tenant = end_probe.tenant and c.name = end_probe.name;
+end
+$$;
+ALTER FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) IS 'Record how a probe ended: with success, with a failure, or (null) with neither.';
 CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4957,6 +5260,14 @@ CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capac
   cross join lateral limits_of(subject.kind, subject.name) l
   cross join lateral (values (l.limit_count, null::real), (l.rate_count, l.rate_seconds)) as g (capacity, seconds)
   where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
+  union all
+  -- A circuit that has opened again since the streams were looked at lets nothing through.
+  select gate_of(c.kind, c.name, null), case when c.paused_at is null then c.limit_count else 0 end, null, c.kind, c.name,
+    null
+  from streams s
+  join job_types t on t.name = s.type
+  join controls c on c.kind = 'circuit' and c.name = circuit_of(t, s.tenant)
+  where s.id = gates_of.stream
 $$;
 ALTER FUNCTION holdfast.gates_of(stream integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.gates_of(stream integer) IS 'The gates of which every job of a stream needs a permit: their capacity, and for rates the seconds for which a permit stays used.';
@@ -5068,34 +5379,6 @@ CREATE FUNCTION holdfast.told_interrupt(interrupt text) RETURNS text
 $$;
 ALTER FUNCTION holdfast.told_interrupt(interrupt text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.told_interrupt(interrupt text) IS 'The interrupt as workers are told it: they know only cancel and pause, and resolving a job means canceling it.';
-CREATE TABLE holdfast.job_types (
-    name text NOT NULL COLLATE pg_catalog."C",
-    queue text DEFAULT 'default'::text NOT NULL,
-    lane text DEFAULT 'general'::text NOT NULL,
-    max_attempts integer,
-    backoff_base real DEFAULT 1 NOT NULL,
-    backoff_factor real DEFAULT 2 NOT NULL,
-    backoff_max real DEFAULT 300 NOT NULL,
-    backoff_jitter real DEFAULT 0.1 NOT NULL,
-    timeout_seconds real,
-    lease_seconds real,
-    on_failure text DEFAULT 'retry'::text NOT NULL,
-    version integer DEFAULT 1 NOT NULL,
-    payload_schema jsonb,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    limit_count integer,
-    limit_key text,
-    rate_count integer,
-    rate_seconds real,
-    rate_key text,
-    CONSTRAINT job_types_bounds_check CHECK (((max_attempts > 0) AND (version >= 0) AND ((lease_seconds >= (0.1)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((timeout_seconds >= (0.001)::double precision) AND (timeout_seconds <= (31536000)::double precision)) AND ((backoff_base >= (0)::double precision) AND (backoff_base <= (2592000)::double precision)) AND ((backoff_factor >= (1)::double precision) AND (backoff_factor <= (1000)::double precision)) AND ((backoff_max >= (0)::double precision) AND (backoff_max <= (2592000)::double precision)) AND ((backoff_jitter >= (0)::double precision) AND (backoff_jitter <= (1)::double precision)))),
-    CONSTRAINT job_types_limit_check CHECK (((limit_count >= 1) AND (limit_count <= 10000))),
-    CONSTRAINT job_types_on_failure_check CHECK ((on_failure = ANY (ARRAY['retry'::text, 'hold'::text]))),
-    CONSTRAINT job_types_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
-    CONSTRAINT job_types_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1))
-);
-ALTER TABLE holdfast.job_types OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.job_types IS 'What workers publish about the job types that they can run.';
 CREATE TABLE holdfast.leases (
     job_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -5260,6 +5543,42 @@ end
 $$;
 ALTER FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) IS 'Lock up to `wanted` free permits of a gate, in addition to those that this claim already has.';
+CREATE FUNCTION holdfast.half_open_circuits() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+begin
+  if not exists (select from circuits c where c.state = 'open') then
+    return;
+  end if;
+  update circuits c
+  set next_probe_at = now() + make_interval(secs => c.opening_seconds)
+  where c.state = 'open' and c.next_probe_at > now() + make_interval(secs => c.opening_seconds + 1);
+  for circuit in
+    select c.*
+    from circuits c
+    where c.state = 'open' and c.next_probe_at <= now()
+    order by c.tenant, c.name
+    for update skip locked
+  loop
+    update circuits c
+    set state = 'half_open', generation = c.generation + 1, half_opened_at = now(), probe_successes = 0, updated_at = now()
+    where c.tenant = circuit.tenant and c.name = circuit.name;
+    -- What tried before does not count now.
+    delete from permits p where p.gate = gate_of('circuit', circuit_key(circuit.tenant, circuit.name), null);
+    insert into controls as c (kind, name, limit_count, updated_by)
+    values ('circuit', circuit_key(circuit.tenant, circuit.name), circuit.probes, 'circuit breaker')
+    on conflict on constraint controls_pkey do update
+      set paused_at = null, paused_by = null, limit_count = excluded.limit_count, updated_at = now();
+    perform pg_notify(current_schema() || '.ready', '');
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.half_open_circuits() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.half_open_circuits() IS 'Let probes through all circuits whose time has come.';
 CREATE FUNCTION holdfast.hand_answer(verb text, verdict text, state text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5467,6 +5786,18 @@ CREATE FUNCTION holdfast.is_storable(value jsonb, most bigint) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_storable(value jsonb, most bigint) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_storable(value jsonb, most bigint) IS 'Whether a JSON value can be stored: it is not too large, and every client can read it.';
+CREATE FUNCTION holdfast.is_troubled(circuit holdfast.circuits) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (
+    select
+    from circuit_counts k
+    where k.tenant = circuit.tenant and k.name = circuit.name and k.generation = circuit.generation and k.failures > 0
+      and k.reported_at > now() - make_interval(secs => circuit.window_seconds))
+$$;
+ALTER FUNCTION holdfast.is_troubled(circuit holdfast.circuits) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_troubled(circuit holdfast.circuits) IS 'Whether some worker has counted a failure within the window of a circuit.';
 CREATE FUNCTION holdfast.is_verdict(decision text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5731,6 +6062,54 @@ end
 $$;
 ALTER FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) IS 'The jobs that have one of these fingerprints, newest first: those that still fail, and the dead ones.';
+CREATE FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  most constant integer := highest('circuits');
+begin
+  if not exists (select from circuits c where c.tenant = join_circuit.tenant and c.name = join_circuit.name)
+    and most <= (select count(*) from circuits)
+  then
+    delete from circuits c
+    where (c.tenant, c.name) in (
+      select idle.tenant, idle.name
+      from circuits idle
+      where idle.state = 'closed' and idle.used_at < now() - interval '1 day'
+      order by idle.tenant, idle.name
+      for update skip locked);
+    if most <= (select count(*) from circuits) then
+      return format('there are %s circuits, which is as many as there may be: use fewer names', most);
+    end if;
+  end if;
+  insert into circuits as c (
+    tenant, name, failure_threshold, failure_share, window_seconds, open_seconds, probes, success_threshold)
+  select join_circuit.tenant, join_circuit.name, p.failure_threshold, p.failure_share, p.window_seconds, p.open_seconds,
+    p.probes, p.success_threshold
+  from circuit_policy(policy) p
+  on conflict on constraint circuits_pkey do update
+    set failure_threshold = excluded.failure_threshold, failure_share = excluded.failure_share,
+      window_seconds = excluded.window_seconds, open_seconds = excluded.open_seconds, probes = excluded.probes,
+      success_threshold = excluded.success_threshold, used_at = now()
+    where (c.failure_threshold, c.failure_share, c.window_seconds, c.open_seconds, c.probes, c.success_threshold)
+      is distinct from (excluded.failure_threshold, excluded.failure_share, excluded.window_seconds,
+        excluded.open_seconds, excluded.probes, excluded.success_threshold)
+      or c.used_at < now() - interval '1 hour';
+  -- Workers never come back under the same name, so each that joins clears away what others have left.
+  delete from circuit_counts k
+  where k.ctid = any (array(
+    select old.ctid
+    from circuit_counts old
+    where old.tenant = join_circuit.tenant and old.name = join_circuit.name
+      and old.reported_at < now() - interval '1 day'
+    for update skip locked));
+  return null;
+end
+$$;
+ALTER FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) IS 'Make a circuit, or give it the policy that its code declares now.';
 CREATE FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5749,6 +6128,31 @@ end
 $_$;
 ALTER FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) IS 'What is wrong with a JSON value, in words; null if nothing is.';
+CREATE FUNCTION holdfast.judge_circuit(tenant text, name text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+  total   record;
+begin
+  select c.* into circuit
+  from circuits c
+  where c.tenant = judge_circuit.tenant and c.name = judge_circuit.name and c.state = 'closed';
+  if not found then
+    return;
+  end if;
+  select t.* into total from circuit_totals(circuit) t;
+  if total.failures >= circuit.failure_threshold
+    and total.failures >= circuit.failure_share * (total.failures + total.successes)
+  then
+    perform trip_circuit(circuit, total.last_error);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.judge_circuit(tenant text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.judge_circuit(tenant text, name text) IS 'Open a closed circuit if enough calls failed, and a large enough share of them.';
 CREATE FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6049,14 +6453,13 @@ CREATE TABLE holdfast.controls (
     updated_by text,
     paused_tenant text COLLATE pg_catalog."C",
     paused_public boolean DEFAULT false NOT NULL,
-    CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text]))),
     CONSTRAINT controls_limit_check CHECK (((limit_count >= 0) AND (limit_count <= 10000))),
     CONSTRAINT controls_rate_check CHECK ((((rate_count >= 1) AND (rate_count <= 10000)) AND ((rate_seconds >= (0.001)::double precision) AND (rate_seconds <= (2678400)::double precision)))),
     CONSTRAINT controls_rate_whole_check CHECK ((num_nulls(rate_count, rate_seconds) <> 1)),
     CONSTRAINT controls_weight_check CHECK (((weight >= (0.001)::double precision) AND (weight <= (1000)::double precision)))
 );
 ALTER TABLE holdfast.controls OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.controls IS 'What operators paused, limited or weighted.';
+COMMENT ON TABLE holdfast.controls IS 'What operators paused, limited or weighted, and circuits that are not closed.';
 CREATE FUNCTION holdfast.limits_by(decided holdfast.controls, declared holdfast.job_types) RETURNS TABLE(limit_count integer, rate_count integer, rate_seconds real, key_limit_count integer, key_rate_count integer, limit_key text, rate_key text, keyed boolean, limited boolean)
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6147,6 +6550,24 @@ CREATE FUNCTION holdfast.list_bulks(only_tenant text DEFAULT NULL::text, before 
 $$;
 ALTER FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) IS 'Bulk operations, newest first, before the given one.';
+CREATE FUNCTION holdfast.list_circuits(only_tenant text DEFAULT NULL::text, only_name text DEFAULT NULL::text, after_name text DEFAULT NULL::text, after_tenant text DEFAULT NULL::text, max_circuits integer DEFAULT 50) RETURNS TABLE(name text, tenant text, state text, failure_count bigint, success_count bigint, opened_at timestamp with time zone, half_opened_at timestamp with time zone, next_probe_at timestamp with time zone, last_failure_at timestamp with time zone, last_error text, forced_by text, forced_note text, failure_threshold integer, failure_share double precision, window_seconds double precision, open_seconds double precision, probes integer, success_threshold integer, updated_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select c.name, c.tenant, c.state, t.failures, t.successes, c.opened_at, c.half_opened_at,
+    nullif(c.next_probe_at, 'infinity'), greatest(t.last_failure_at, c.last_failure_at),
+    coalesce(t.last_error, c.last_error), c.forced_by, c.forced_note, c.failure_threshold, c.failure_share,
+    c.window_seconds, c.open_seconds, c.probes, c.success_threshold, c.updated_at
+  from circuits c
+  cross join lateral circuit_totals(c) t
+  where (only_name is null or c.name = only_name)
+    and (only_tenant is null or c.tenant = only_tenant)
+    and (after_name is null or (c.name, c.tenant) > (after_name, coalesce(after_tenant, '')))
+  order by c.name, c.tenant
+  limit max_circuits
+$$;
+ALTER FUNCTION holdfast.list_circuits(only_tenant text, only_name text, after_name text, after_tenant text, max_circuits integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_circuits(only_tenant text, only_name text, after_name text, after_tenant text, max_circuits integer) IS 'Circuits by name, with what all workers have counted.';
 CREATE TABLE holdfast.closed_types (
     name text NOT NULL COLLATE pg_catalog."C",
     closed_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -6374,11 +6795,28 @@ CREATE FUNCTION holdfast.list_schedules(only_tenant text DEFAULT NULL::text, onl
 $$;
 ALTER FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) IS 'Schedules by name, after the given tenant and name; only this one if `only_name` says so.';
+CREATE FUNCTION holdfast.list_settings(only_name text DEFAULT NULL::text) RETURNS TABLE(name text, value text, origin text, default_value text, description text, updated_at timestamp with time zone, updated_by text)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select s.name, setting(s.name),
+    case
+      when s.value is not null then 'database'
+      when setting(s.name) is distinct from s.default_value then 'environment'
+      else 'default'
+    end,
+    s.default_value, s.description, s.updated_at, s.updated_by
+  from settings s
+  where only_name is null or s.name = only_name
+  order by s.name
+$$;
+ALTER FUNCTION holdfast.list_settings(only_name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_settings(only_name text) IS 'All settings by name: the value that is in force for the caller''s session, and where it comes from.';
 CREATE FUNCTION holdfast.list_steering() RETURNS SETOF holdfast.controls
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select c.* from controls c order by c.kind, c.name
+  select c.* from controls c where c.kind <> 'circuit' order by c.kind, c.name
 $$;
 ALTER FUNCTION holdfast.list_steering() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_steering() IS 'What operators have paused, limited and weighted.';
@@ -6597,6 +7035,13 @@ end
 $$;
 ALTER FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) IS 'Lock permits for a share of each stream.';
+CREATE FUNCTION holdfast.longest_opening() RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select 900::double precision
+$$;
+ALTER FUNCTION holdfast.longest_opening() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.longest_opening() IS 'The longest time for which a circuit stays open by itself, however often it opened, and the longest delay of a job.';
 CREATE FUNCTION holdfast.lose(job_ids uuid[]) RETURNS TABLE(job_id uuid, attempt integer, worker text, state text)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7139,6 +7584,37 @@ end
 $$;
 ALTER FUNCTION holdfast.oldest_transaction() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.oldest_transaction() IS 'The oldest transaction that is open in this database, or whose end another session does not see; if there is none, the next one.';
+CREATE FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  fault text;
+begin
+  perform check_circuit_change(open_circuit.name, open_circuit.tenant, by, reason);
+  fault := coalesce(
+    bounds_fault('seconds', 'circuit_forced', open_circuit.seconds::numeric),
+    case
+      when not exists (select from circuits c where c.tenant = open_circuit.tenant and c.name = open_circuit.name)
+        then join_circuit(open_circuit.tenant, open_circuit.name, '{}')
+    end);
+  if fault is not null then
+    raise exception '%', fault using errcode = 'HF002';
+  end if;
+  update circuits c
+  set state = 'open', generation = c.generation + 1, opening_seconds = open_circuit.seconds, probe_successes = 0,
+    opened_at = now(), half_opened_at = null,
+    next_probe_at = coalesce(now() + make_interval(secs => open_circuit.seconds), 'infinity'),
+    forced_by = by, forced_note = reason, updated_at = now()
+  where c.tenant = open_circuit.tenant and c.name = open_circuit.name;
+  perform shut_circuit(open_circuit.tenant, open_circuit.name);
+  perform note_audit(by, by_key, nullif(open_circuit.tenant, ''), 'circuit.open', open_circuit.name,
+    jsonb_strip_nulls(jsonb_build_object('note', reason, 'seconds', seconds)));
+end
+$$;
+ALTER FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) IS 'Open a circuit by hand, for so many seconds, after which it is tried again; or, with null, until somebody resets it.';
 CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7182,7 +7658,7 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
   with line as materialized (
-    select s.id, s.tenant, s.queue, s.type, t.lane
+    select s.id, s.tenant, s.queue, s.type, t.lane, circuit_of(t, s.tenant) as circuit
     from eligible_streams(open_streams.types, open_streams.queues, open_streams.tenants) s
     left join job_types t on t.name = s.type
   ), rule as materialized (
@@ -7195,12 +7671,13 @@ CREATE FUNCTION holdfast.open_streams(types text[], queues text[] DEFAULT NULL::
       select c.kind, c.name from controls c where c.paused_at is not null or c.limit_count = 0
     ) stop on stop.kind = subject.kind and stop.name = subject.name
   )
-  select line.id, line.tenant, line.queue, line.type, num_nonnulls(of_type.name, of_queue.name, of_tenant.name) > 0,
-    coalesce(of_type.keyed, false)
+  select line.id, line.tenant, line.queue, line.type,
+    num_nonnulls(of_type.name, of_queue.name, of_tenant.name, of_circuit.name) > 0, coalesce(of_type.keyed, false)
   from line
   left join rule of_type on of_type.kind = 'type' and of_type.name = line.type
   left join rule of_queue on of_queue.kind = 'queue' and of_queue.name = line.queue
   left join rule of_tenant on of_tenant.kind = 'tenant' and of_tenant.name = line.tenant
+  left join controls of_circuit on of_circuit.kind = 'circuit' and of_circuit.name = line.circuit
   where not exists (select from shut where shut.id = line.id)
 $$;
 ALTER FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) OWNER TO holdfast_owner;
@@ -8086,10 +8563,39 @@ CREATE FUNCTION holdfast.publish_types(definitions jsonb) RETURNS void
         excluded.backoff_factor, excluded.backoff_max, excluded.backoff_jitter, excluded.timeout_seconds,
         excluded.lease_seconds, excluded.on_failure, excluded.version, excluded.payload_schema,
         excluded.limit_count, excluded.limit_key, excluded.rate_count, excluded.rate_seconds, excluded.rate_key)
-    and excluded.version >= t.version
+    and excluded.version >= t.version;
+  -- Older releases declare no circuit. The statement above has locked the rows, in the order of their names.
+  update job_types t
+  set circuit = definition ->> 'circuit', circuit_per_tenant = (definition ->> 'circuit_per_tenant')::boolean,
+    updated_at = now()
+  from jsonb_array_elements(definitions) as definition
+  where t.name = definition ->> 'name'
+    and definition ? 'circuit'
+    and (definition ->> 'version')::integer >= t.version
+    and (t.circuit, t.circuit_per_tenant)
+      is distinct from (definition ->> 'circuit', (definition ->> 'circuit_per_tenant')::boolean)
 $$;
 ALTER FUNCTION holdfast.publish_types(definitions jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.publish_types(definitions jsonb) IS 'Publish what the code of a worker declares about its job types.';
+CREATE FUNCTION holdfast.put_off(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[], circuits text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select check_seconds('the delay of a snooze', 'delay', delays);
+  select * from settle(
+    named(worker), job_ids, attempts, array_fill('snoozed'::text, array[cardinality(job_ids)]), null,
+    array(
+      select case when c.name is not null then 'CircuitOpen' end
+      from unnest(circuits) with ordinality as c (name, place)
+      order by c.place),
+    array(
+      select coalesce(left(c.name, 200), c.note)
+      from unnest(circuits, notes) with ordinality as c (name, note, place)
+      order by c.place),
+    null, null, delays, null)
+$$;
+ALTER FUNCTION holdfast.put_off(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[], circuits text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.put_off(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[], circuits text[]) IS 'Put jobs off, as `snooze` does, that may not call a service because its circuit is open.';
 CREATE FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8297,6 +8803,16 @@ begin
       when is_maintained() then 'came back after its queue had been idle, which is offered to workers again in a moment'
       else 'came back after its queue had been idle, but no process does maintenance that would offer it to workers again' end,
       jsonb_build_object('kind', 'maintenance');
+    return;
+  end if;
+  return query
+  select 'circuit', format('waits for circuit %s%s', quoted(c.name), circuit_text(c, only_tenant)),
+    jsonb_strip_nulls(jsonb_build_object('kind', 'circuit', 'name', c.name, 'state', c.state, 'since', c.opened_at,
+      'until', nullif(c.next_probe_at, 'infinity')))
+  from job_types t
+  join circuits c on circuit_key(c.tenant, c.name) = circuit_of(t, job.tenant) and c.state <> 'closed'
+  where t.name = job.type;
+  if found then
     return;
   end if;
   return query select f.code, f.text, f.culprit from full_gate(job) f;
@@ -9316,6 +9832,33 @@ end
 $$;
 ALTER FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) IS 'Run dead jobs again as new ones, once each, with the same correlation id and another payload or other options if they are given (for all of them; an option that is given as null is left to the job type).';
+CREATE FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+begin
+  perform check_circuit_change(reset_circuit.name, reset_circuit.tenant, by, reason);
+  select c.* into circuit
+  from circuits c
+  where c.tenant = reset_circuit.tenant and c.name = reset_circuit.name
+  for no key update;
+  if not found then
+    return false;
+  end if;
+  perform close_circuit(circuit.tenant, circuit.name);
+  update circuits c
+  set last_failure_at = null, last_error = null
+  where c.tenant = circuit.tenant and c.name = circuit.name;
+  perform note_audit(by, by_key, nullif(circuit.tenant, ''), 'circuit.reset', circuit.name,
+    jsonb_strip_nulls(jsonb_build_object('note', reason, 'was', circuit.state, 'forced_by', circuit.forced_by)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) IS 'Close a circuit, whatever it is, and begin to count anew.';
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9465,6 +10008,7 @@ declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
   over_at timestamptz := retention_horizon(false);
   died    timestamptz := retention_horizon(true);
+  expired timestamptz := greatest(over_at, died);
   over    uuid[];
   free    uuid[];
   recent  boolean;
@@ -9477,7 +10021,7 @@ begin
     return;
   end if;
   select count(*), (array_agg(chunk.id))[count(*)::integer], array_agg(chunk.id) filter (where chunk.over),
-    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= over_at)
+    (array_agg(chunk.id) filter (where not chunk.over))[1], bool_and(chunk.created_at >= expired)
   into visited, reached, over, kept, recent
   from (
     select c.id, c.created_at, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
@@ -9489,7 +10033,7 @@ begin
     over := over[:max_jobs];
     reached := over[max_jobs];
     kept := case when kept < reached then kept end;
-  elsif recent and reached >= first_id(over_at) then
+  elsif recent and reached >= first_id(expired) then
     -- The following jobs are younger still, up to ids of another kind.
     reached := greatest(reached, first_id(now() + interval '1 day'));
   end if;
@@ -10774,6 +11318,18 @@ CREATE FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) 
 $$;
 ALTER FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) IS 'Who paused something and why, as far as the caller may know it.';
+CREATE FUNCTION holdfast.shut_circuit(tenant text, name text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into controls as c (kind, name, paused_at, paused_by, updated_by)
+  values ('circuit', circuit_key(shut_circuit.tenant, shut_circuit.name), now(), 'circuit breaker', 'circuit breaker')
+  on conflict on constraint controls_pkey do update
+    set paused_at = now(), paused_by = excluded.paused_by, limit_count = null, updated_at = now();
+  select pg_notify(current_schema() || '.ready', '');
+$$;
+ALTER FUNCTION holdfast.shut_circuit(tenant text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.shut_circuit(tenant text, name text) IS 'Shut the streams of the types that name a circuit, and tell workers.';
 CREATE FUNCTION holdfast.shut_streams(asked integer[]) RETURNS integer[]
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10816,6 +11372,14 @@ begin
       where rule.limit_count <= coalesce(b.running, 0)
       union all
       select used_up.kind, used_up.name from used_up
+      union all
+      select c.kind, c.name
+      from controls c
+      where c.kind = 'circuit' and c.limit_count <= (
+        select count(*)
+        from permits p
+        cross join lateral permit_state(p.job_id, p.attempt, p.granted_at, null, now()) state
+        where p.gate = gate_of(c.kind, c.name, null) and not state.free)
     )
     select line.id
     from unnest(asked) as line (id)
@@ -10827,11 +11391,17 @@ begin
     left join job_types t on t.name = s.type
     cross join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
     join shut on shut.kind = subject.kind and shut.name = subject.name
-    where not starts_with(s.type, 'holdfast.'));
+    where not starts_with(s.type, 'holdfast.')
+    union
+    select s.id
+    from unnest(asked) as line (id)
+    join streams s on s.id = line.id
+    join job_types t on t.name = s.type
+    join shut on shut.kind = 'circuit' and shut.name = circuit_of(t, s.tenant));
 end
 $$;
 ALTER FUNCTION holdfast.shut_streams(asked integer[]) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.shut_streams(asked integer[]) IS 'Which of the streams are shut: paused, or at a limit or rate.';
+COMMENT ON FUNCTION holdfast.shut_streams(asked integer[]) IS 'Which of the streams are shut: paused, at a limit or rate, or of a type whose circuit is open or has no probe left.';
 CREATE FUNCTION holdfast.single_line(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -10873,6 +11443,18 @@ begin
       text := due_text(job.run_at, case code
         when 'snoozed' then 'was put off by its handler until %s' else 'is scheduled for %s' end);
       culprit := jsonb_build_object('kind', 'time', 'until', job.run_at);
+      select a.error_message into why
+      from job_attempts a
+      where code = 'snoozed' and a.job_id = job.id and a.attempt = job.attempt and a.error_type = 'CircuitOpen';
+      if found then
+        code := 'circuit';
+        text := due_text(job.run_at, format('waits for circuit %s%s, and is tried again at %%s',
+          replace(quoted(why), '%', '%%'), replace(coalesce(
+            (select circuit_text(c, only_tenant) from circuits c
+             where c.name = why and c.tenant in ('', job.tenant) and c.state <> 'closed'
+             order by c.tenant desc limit 1), ''), '%', '%%')));
+        culprit := jsonb_build_object('kind', 'circuit', 'name', why, 'until', job.run_at);
+      end if;
     when 'retry' then
       code := 'retry';
       text := due_text(job.run_at, format(
@@ -11301,6 +11883,68 @@ end
 $$;
 ALTER FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) IS 'Take back the leases of attempts whose time is over.';
+CREATE FUNCTION holdfast.sync_circuits(worker text, asked jsonb) RETURNS TABLE(tenant text, name text, state text, generation bigint, wait_seconds double precision, spread_seconds double precision, troubled boolean, fault text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  wish    record;
+  circuit circuits;
+begin
+  perform check_circuit_reports(worker, asked);
+  perform half_open_circuits();
+  for wish in
+    select r.*
+    from jsonb_to_recordset(asked) as r (
+      tenant text, name text, policy jsonb, generation bigint, successes bigint, failures bigint, error text)
+    order by r.tenant, r.name
+  loop
+    fault := null;
+    if wish.policy is not null then
+      fault := join_circuit(wish.tenant, wish.name, wish.policy);
+    end if;
+    select c.* into circuit from circuits c where c.tenant = wish.tenant and c.name = wish.name;
+    tenant := wish.tenant;
+    name := wish.name;
+    if not found then
+      state := 'unknown';
+      generation := 0;
+      wait_seconds := 0;
+      spread_seconds := 0;
+      troubled := false;
+      return next;
+      continue;
+    end if;
+    if circuit.used_at < now() - interval '1 hour' then
+      update circuits c set used_at = now() where c.tenant = wish.tenant and c.name = wish.name;
+    end if;
+    troubled := is_troubled(circuit);
+    if circuit.state = 'closed' and circuit.generation = wish.generation
+      and (wish.failures > 0 or (troubled and wish.successes > 0))
+    then
+      insert into circuit_counts as k (
+        tenant, name, worker, generation, successes, failures, last_failure_at, last_error)
+      values (
+        wish.tenant, wish.name, sync_circuits.worker, wish.generation, wish.successes, wish.failures,
+        case when wish.error is not null then now() end, left(wish.error, 1000))
+      on conflict on constraint circuit_counts_pkey do update
+        set generation = excluded.generation, successes = excluded.successes, failures = excluded.failures,
+          last_failure_at = coalesce(excluded.last_failure_at, k.last_failure_at),
+          last_error = coalesce(excluded.last_error, k.last_error), reported_at = now();
+      perform judge_circuit(wish.tenant, wish.name);
+      select c.* into circuit from circuits c where c.tenant = wish.tenant and c.name = wish.name;
+      troubled := troubled or wish.failures > 0;
+    end if;
+    state := circuit.state;
+    generation := circuit.generation;
+    select w.wait_seconds, w.spread_seconds into wait_seconds, spread_seconds from circuit_wait(circuit) w;
+    return next;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.sync_circuits(worker text, asked jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.sync_circuits(worker text, asked jsonb) IS 'Report what a worker has counted, and learn how circuits are.';
 CREATE FUNCTION holdfast.take_away(ids uuid[], max_rows integer DEFAULT 20000) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -11582,25 +12226,100 @@ begin
   from (
     select from fingerprints f where f.tenant = of_tenant limit most_fingerprints() + max_rows) f;
   if excess > 0 then
+    -- However far it has to look: there are not many more than a tenant may have.
     delete from fingerprints f
     using (
       select o.fingerprint
-      from (
-        select f.fingerprint, f.last_seen, has_open_failures(f.tenant, f.fingerprint) as is_open
-        from fingerprints f
-        where f.tenant = of_tenant
-        order by f.last_seen, f.fingerprint
-        limit excess + max_rows) o
-      order by o.is_open, o.last_seen, o.fingerprint
+      from fingerprints o
+      where o.tenant = of_tenant and not has_open_failures(o.tenant, o.fingerprint)
+      order by o.last_seen, o.fingerprint
       limit excess) gone
     where f.tenant = of_tenant and f.fingerprint = gone.fingerprint;
     get diagnostics forgotten = row_count;
+    delete from fingerprints f
+    using (
+      select o.fingerprint
+      from fingerprints o
+      where o.tenant = of_tenant
+      order by o.last_seen, o.fingerprint
+      limit excess - forgotten) gone
+    where f.tenant = of_tenant and f.fingerprint = gone.fingerprint;
+    forgotten := excess;
   end if;
   return forgotten;
 end
 $$;
 ALTER FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) IS 'Forget fingerprints of a tenant that has too many: the oldest that have nothing open, then the oldest.';
+CREATE FUNCTION holdfast.trip_circuit(circuit holdfast.circuits, error text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  seconds double precision := least(
+    greatest(longest_opening(), circuit.open_seconds), circuit.open_seconds * power(2, least(circuit.openings, 30)));
+begin
+  update circuits c
+  set state = 'open', generation = c.generation + 1, openings = c.openings + 1, opening_seconds = seconds,
+    probe_successes = 0, opened_at = now(), half_opened_at = null, next_probe_at = now() + make_interval(secs => seconds),
+    last_failure_at = now(), last_error = coalesce(error, c.last_error), forced_by = null, forced_note = null,
+    updated_at = now()
+  where c.tenant = circuit.tenant and c.name = circuit.name and c.generation = circuit.generation;
+  if found then
+    perform shut_circuit(circuit.tenant, circuit.name);
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.trip_circuit(circuit holdfast.circuits, error text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.trip_circuit(circuit holdfast.circuits, error text) IS 'Open a circuit because calls or a probe failed, unless its state has changed meanwhile.';
+CREATE FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) RETURNS TABLE(state text, generation bigint, granted boolean, wait_seconds double precision, spread_seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+  line    text := gate_of('circuit', circuit_key(try_probe.tenant, try_probe.name), null);
+  slots   integer[];
+begin
+  perform half_open_circuits();
+  -- Shared: no probe begins while another one decides.
+  select c.* into circuit
+  from circuits c
+  where c.tenant = try_probe.tenant and c.name = try_probe.name
+  for share;
+  if not found then
+    return query select 'unknown', 0::bigint, false, 0::double precision, 0::double precision;
+    return;
+  end if;
+  granted := false;
+  if circuit.state = 'half_open'
+    and exists (
+      select from leases l
+      where l.job_id = try_probe.job_id and l.attempt = try_probe.attempt and l.worker = try_probe.worker)
+  then
+    granted := exists (
+      select from permits p
+      where p.gate = line and p.job_id = try_probe.job_id and p.attempt = try_probe.attempt);
+    if not granted then
+      -- As many as claims admit: the policy may have changed since.
+      slots := grab(line, (
+        select c.limit_count
+        from controls c
+        where c.kind = 'circuit' and c.name = circuit_key(circuit.tenant, circuit.name)), null, 1, '{}');
+      update permits p
+      set job_id = try_probe.job_id, attempt = try_probe.attempt, granted_at = clock_timestamp()
+      where p.gate = line and p.slot = any (slots);
+      granted := found;
+    end if;
+  end if;
+  return query
+  select circuit.state, circuit.generation, granted, w.wait_seconds, w.spread_seconds from circuit_wait(circuit) w;
+end
+$$;
+ALTER FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) IS 'May this attempt call a service whose circuit was not closed when its worker last looked? Answers the state of the circuit now, and whether the attempt has a permit for a probe.';
 CREATE FUNCTION holdfast.turn_bulk() RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -11965,6 +12684,12 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
        select from idempotency_keys k
        where k.tenant = j.tenant and k.key = j.idempotency_key and k.job_id = j.id)
    limit max_offences)
+  union all
+  (select 'a circuit shuts its types while it is not closed', null, format('%s: it is %s', replace(c.name, chr(31), '/'), coalesce(b.state, 'missing'))
+   from controls c
+   full join circuits b on c.kind = 'circuit' and c.name = circuit_key(b.tenant, b.name)
+   where (c.kind = 'circuit' and coalesce(b.state, 'closed') = 'closed') or (c.name is null and b.state <> 'closed')
+   limit max_offences)
 $$;
 ALTER FUNCTION holdfast.verify(max_offences integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.verify(max_offences integer) IS 'Check the invariants over the live tables; a row for each violation.';
@@ -12270,6 +12995,37 @@ ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE holdfast.circuit_counts (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    worker text NOT NULL COLLATE pg_catalog."C",
+    generation bigint NOT NULL,
+    successes bigint NOT NULL,
+    failures bigint NOT NULL,
+    last_failure_at timestamp with time zone,
+    last_error text,
+    reported_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE holdfast.circuit_counts OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuit_counts IS 'How many calls each worker has seen succeed and fail lately, per circuit breaker.';
+CREATE VIEW holdfast.circuit_breakers AS
+ SELECT c.name AS service_name,
+    c.state,
+    (COALESCE(t.failures, (0)::numeric))::bigint AS failure_count,
+    (COALESCE(t.successes, (0)::numeric))::bigint AS success_count,
+    GREATEST(t.last_failure_at, c.last_failure_at) AS last_failure_at,
+    c.opened_at,
+    c.half_opened_at,
+    c.updated_at,
+    NULLIF(c.tenant, ''::text) AS tenant
+   FROM (holdfast.circuits c
+     LEFT JOIN LATERAL ( SELECT sum(k.failures) AS failures,
+            sum(k.successes) AS successes,
+            max(k.last_failure_at) AS last_failure_at
+           FROM holdfast.circuit_counts k
+          WHERE ((k.tenant = c.tenant) AND (k.name = c.name) AND (k.generation = c.generation) AND (k.reported_at > (now() - make_interval(secs => c.window_seconds))))) t ON (true));
+ALTER VIEW holdfast.circuit_breakers OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast.circuit_breakers IS 'Circuit breakers as they may be read with psql, with what all workers have counted within their windows.';
 CREATE TABLE holdfast.clock_steps (
     id bigint NOT NULL,
     noticed_at timestamp with time zone DEFAULT now() NOT NULL,
@@ -12637,6 +13393,19 @@ CREATE TABLE holdfast.walks (
 );
 ALTER TABLE holdfast.walks OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.walks IS 'Walks that are made once after a migration, and how far they have come.';
+CREATE VIEW holdfast_views.circuit_breakers AS
+ SELECT service_name,
+    state,
+    failure_count,
+    success_count,
+    last_failure_at,
+    opened_at,
+    half_opened_at,
+    updated_at,
+    tenant
+   FROM holdfast.circuit_breakers c;
+ALTER VIEW holdfast_views.circuit_breakers OWNER TO holdfast_owner;
+COMMENT ON VIEW holdfast_views.circuit_breakers IS 'Circuit breakers: their state, and what all workers have counted within their windows.';
 CREATE VIEW holdfast_views.dead_letter_jobs AS
  SELECT id,
     original_job,
@@ -12786,10 +13555,16 @@ ALTER TABLE ONLY holdfast.bulks
     ADD CONSTRAINT bulks_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY holdfast.circuit_counts
+    ADD CONSTRAINT circuit_counts_pkey PRIMARY KEY (tenant, name, worker);
+ALTER TABLE ONLY holdfast.circuits
+    ADD CONSTRAINT circuits_pkey PRIMARY KEY (tenant, name);
 ALTER TABLE ONLY holdfast.clock_steps
     ADD CONSTRAINT clock_steps_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.closed_types
     ADD CONSTRAINT closed_types_pkey PRIMARY KEY (name);
+ALTER TABLE holdfast.controls
+    ADD CONSTRAINT controls_kind_check CHECK ((kind = ANY (ARRAY['queue'::text, 'type'::text, 'lane'::text, 'tenant'::text, 'everything'::text, 'circuit'::text]))) NOT VALID;
 ALTER TABLE ONLY holdfast.controls
     ADD CONSTRAINT controls_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY holdfast.dead_letters
@@ -12865,6 +13640,7 @@ ALTER TABLE ONLY holdfast.workers
 CREATE INDEX bulks_active ON holdfast.bulks USING btree (id) WHERE (state = ANY (ARRAY['fixing'::text, 'running'::text, 'stopping'::text]));
 CREATE INDEX bulks_finished ON holdfast.bulks USING btree (finished_at, id) WHERE (finished_at IS NOT NULL);
 CREATE INDEX bulks_of_tenant ON holdfast.bulks USING btree (tenant, id);
+CREATE INDEX circuits_open ON holdfast.circuits USING btree (next_probe_at) WHERE (state = 'open'::text);
 CREATE INDEX dead_letters_alike ON holdfast.dead_letters USING btree (fingerprint, tenant, ((acknowledged_at IS NULL)), job_id);
 CREATE INDEX dead_letters_died ON holdfast.dead_letters USING btree (died_at, job_id);
 CREATE INDEX dead_letters_of_tenant ON holdfast.dead_letters USING btree (tenant, died_at, job_id);
@@ -12900,6 +13676,7 @@ CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.api_keys FO
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.audit_log FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.beginnings FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.bulks FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
+CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.circuits FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.clock_steps FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.closed_types FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
 CREATE TRIGGER durable BEFORE INSERT OR DELETE OR UPDATE ON holdfast.controls FOR EACH STATEMENT WHEN ((current_setting('synchronous_commit'::text) = ANY (ARRAY['off'::text, 'local'::text]))) EXECUTE FUNCTION holdfast.raise_durability();
@@ -12932,6 +13709,11 @@ CREATE CONSTRAINT TRIGGER secured AFTER INSERT ON holdfast.audit_log DEFERRABLE 
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
         END) EXECUTE FUNCTION holdfast.secure_commit();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.bulks DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
+        CASE current_setting('holdfast.commit_secured'::text, true)
+            WHEN 'on'::text THEN false
+            ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
+        END) EXECUTE FUNCTION holdfast.secure_commit();
+CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.circuits DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
             WHEN 'on'::text THEN false
             ELSE (set_config('holdfast.commit_secured'::text, 'on'::text, true) = 'on'::text)
@@ -13057,8 +13839,12 @@ REVOKE ALL ON FUNCTION holdfast.carry_out(verb text, id uuid, flagged integer, b
 REVOKE ALL ON FUNCTION holdfast.carry_out_by_hand(verb text, ask jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.change_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision, by text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.check_bulk(action text, args jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_lanes(lanes jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) FROM PUBLIC;
@@ -13075,6 +13861,13 @@ REVOKE ALL ON FUNCTION holdfast.check_subject(kind text, name text, kinds text[]
 REVOKE ALL ON FUNCTION holdfast.check_texts(who text, reason text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_key(tenant text, name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_name_fault(name text, tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_policy(policy jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_text(circuit holdfast.circuits, only_tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_totals(circuit holdfast.circuits) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_wait(circuit holdfast.circuits) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claim(worker text, types text[], max_jobs integer, queues text[], tenants text[], lease_seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.claim_barrier() FROM PUBLIC;
@@ -13100,6 +13893,7 @@ GRANT ALL ON FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid,
 REVOKE ALL ON FUNCTION holdfast.client_message(state text, outcome text, kind text, error_type text, error_message text, interrupt_message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_is_known() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clock_lead(within interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.close_circuit(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.close_type(name text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.collection_key(name text) FROM PUBLIC;
@@ -13151,6 +13945,8 @@ GRANT ALL ON FUNCTION holdfast.elect_from(after bigint, max_targets integer) TO 
 REVOKE ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], tenants text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) FROM PUBLIC;
@@ -13259,6 +14055,7 @@ GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.get_progress(job_ids uuid[]) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.grab(gate text, capacity integer, seconds real, wanted integer, ours integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.half_open_circuits() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hand_answer(verb text, verdict text, state text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.hand_back(worker text, job_ids uuid[], attempts integer[], reason text) TO holdfast_worker;
@@ -13282,6 +14079,7 @@ REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_troubled(circuit holdfast.circuits) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_verdict(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) TO holdfast_client;
@@ -13301,7 +14099,9 @@ GRANT ALL ON FUNCTION holdfast.job_statistics(only_tenant text) TO holdfast_oper
 REVOKE ALL ON FUNCTION holdfast.job_totals(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.job_totals(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.jobs_with_fingerprint(prints text[], only_tenant text, before uuid, max_jobs integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.judge_circuit(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) FROM PUBLIC;
@@ -13333,6 +14133,8 @@ REVOKE ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_
 GRANT ALL ON FUNCTION holdfast.list_audit(only_tenant text, before bigint, max_entries integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_bulks(only_tenant text, before uuid, max_bulks integer, only_id uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_circuits(only_tenant text, only_name text, after_name text, after_tenant text, max_circuits integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_circuits(only_tenant text, only_name text, after_name text, after_tenant text, max_circuits integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_closed_types() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_closed_types() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_controls() FROM PUBLIC;
@@ -13353,6 +14155,8 @@ REVOKE ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, af
 GRANT ALL ON FUNCTION holdfast.list_queues(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_schedules(only_tenant text, only_name text, after_tenant text, after_name text, max_schedules integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_settings(only_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_settings(only_name text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_steering() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_steering() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_targets(only_tenant text, only_blocked boolean, after_tenant text, after_target text, max_targets integer, max_visited integer) FROM PUBLIC;
@@ -13368,6 +14172,7 @@ GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues te
 REVOKE ALL ON FUNCTION holdfast.live_workers() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lock_head(tenant text, target text, patience integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[], round integer, dealt boolean, OUT permits holdfast.claim_permit[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.longest_opening() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose_each(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
@@ -13397,6 +14202,8 @@ REVOKE ALL ON FUNCTION holdfast.number_in_lane(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.offer(types text[], queues text[], tenants text[], served integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.oldest_transaction() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_run(schedule_id bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants text[]) FROM PUBLIC;
@@ -13460,6 +14267,8 @@ GRANT ALL ON FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) TO ho
 REVOKE ALL ON FUNCTION holdfast.publish_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.put_off(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[], circuits text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.put_off(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[], circuits text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
@@ -13524,6 +14333,8 @@ REVOKE ALL ON FUNCTION holdfast.request_verbs() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.requeue_letter(id uuid, payload jsonb, options jsonb, by text, note text, OUT outcome text, OUT runs_as uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.resign(name text, candidate text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.resign(name text, candidate text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.resolve_job(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
@@ -13593,6 +14404,7 @@ GRANT ALL ON FUNCTION holdfast.show_hidden(after text[], max_rows integer) TO ho
 REVOKE ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.show_targets(tenants text[], targets text[], only_tenant text, max_line integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.shown_pause(pause holdfast.controls, only_tenant text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.shut_circuit(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.shut_streams(asked integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.single_line(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) FROM PUBLIC;
@@ -13626,6 +14438,8 @@ GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO ho
 GRANT ALL ON FUNCTION holdfast.summaries(job_ids uuid[], only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.sweep(connected_seconds double precision, max_jobs integer, after timestamp with time zone) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.sync_circuits(worker text, asked jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.sync_circuits(worker text, asked jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_back(job_ids uuid[], fault text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) FROM PUBLIC;
@@ -13644,6 +14458,9 @@ REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note 
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.trip_circuit(circuit holdfast.circuits, error text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.turn_bulk() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.turn_bulk() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.uncalled(found_tenants text[], found_targets text[], max_calls integer) FROM PUBLIC;
@@ -13674,12 +14491,14 @@ REVOKE ALL ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer)
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;
+GRANT SELECT ON TABLE holdfast.circuit_breakers TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.dead_letter_jobs TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.job_queue_health TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_client;
+GRANT SELECT ON TABLE holdfast_views.circuit_breakers TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast_views.dead_letter_jobs TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast_views.job_attempts TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast_views.job_queue_health TO holdfast_operator;

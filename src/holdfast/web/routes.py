@@ -37,8 +37,8 @@ from holdfast.web.ops.keys import ops_keys_router
 from holdfast.web.ops.letters import ops_letters_router
 from holdfast.web.ops.lineage import ops_lineage_router
 from holdfast.web.ops.requests import ops_requests_router
-from holdfast.web.ops.settings import ops_settings_router
 from holdfast.web.ops.schedules import ops_schedules_router
+from holdfast.web.ops.settings import ops_settings_router
 from holdfast.web.ops.subjects import ops_subjects_router
 from holdfast.web.ops.targets import ops_targets_router
 from holdfast.web.pages import pages_router

@@ -40,7 +40,7 @@ as $$
     ('window', 1, 86400, false),
     ('open_for', 0.1, 86400, false),
     ('probes', 1, 1000, true),
-    ('success_threshold', 1, 1000, true)
+    ('success_threshold', 1, 1000, true),
     ('every', 1, 31622400, false),
     ('catch_up', 0, 2678400, false),
     ('jitter', 0, 86400, false)

@@ -33,17 +33,12 @@ with needed (relation, trigger) as (
   union all
   select unnest(array[
     'jobs', 'leases', 'beginnings', 'idempotency_keys', 'job_progress', 'job_items', 'dead_letters', 'job_types', 'settings',
-    'controls', 'closed_types', 'api_keys', 'audit_log', 'clock_steps', 'bulks', 'circuits']), 'durable'
-  union all
-  select unnest(array[
-    'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'closed_types', 'api_keys',
-    'audit_log', 'bulks', 'circuits']), 'secured'
-    'controls', 'closed_types', 'api_keys', 'audit_log', 'clock_steps', 'bulks',
+    'controls', 'closed_types', 'api_keys', 'audit_log', 'clock_steps', 'bulks', 'circuits',
     'schedules']), 'durable'
   union all
   select unnest(array[
     'idempotency_keys', 'job_progress', 'dead_letters', 'settings', 'controls', 'closed_types', 'api_keys',
-    'audit_log', 'bulks', 'schedules']), 'secured'
+    'audit_log', 'bulks', 'circuits', 'schedules']), 'secured'
 ), found as (
   select c.relname::text as relation, t.tgname::text as trigger, t.tgenabled in ('D', 'R') as off
   from pg_trigger t
