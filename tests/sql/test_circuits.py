@@ -207,7 +207,8 @@ async def test_operators_open_and_reset_circuits_and_it_is_written_down(conn: as
     assert await claim(conn) == []
     await conn.execute("select sync_circuits('w1', '[]')")
     assert (await circuit(conn))["state"] == "open"
-    await conn.execute("select reset_circuit('mail', '', 'bob', 'over')")
+    assert await conn.fetchval("select reset_circuit('mail', '', 'bob', 'over')")
+    assert not await conn.fetchval("select reset_circuit('unknown', '', 'bob', 'over')")
     assert len(await claim(conn)) == 1
     await conn.execute("select open_circuit('mail', '', 30, 'ann')")
     assert (await circuit(conn))["opening_seconds"] == 30

@@ -7084,25 +7084,6 @@ end
 $$;
 ALTER FUNCTION holdfast.lose_each(job_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.lose_each(job_ids uuid[]) IS 'Close the attempts of these jobs, all at once, or one by one if that fails: a row that cannot be settled must not keep the others.';
-CREATE FUNCTION holdfast.make_circuit(tenant text, name text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  fault text;
-begin
-  if exists (select from circuits c where c.tenant = make_circuit.tenant and c.name = make_circuit.name) then
-    return;
-  end if;
-  fault := join_circuit(make_circuit.tenant, make_circuit.name, '{}');
-  if fault is not null then
-    raise exception '%', fault using errcode = 'HF002';
-  end if;
-end
-$$;
-ALTER FUNCTION holdfast.make_circuit(tenant text, name text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.make_circuit(tenant text, name text) IS 'Make a circuit that nobody has used yet.';
 CREATE FUNCTION holdfast.make_room(job_ids uuid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7612,11 +7593,15 @@ declare
   fault text;
 begin
   perform check_circuit_change(open_circuit.name, open_circuit.tenant, by, reason);
-  fault := bounds_fault('seconds', 'circuit_forced', open_circuit.seconds::numeric);
+  fault := coalesce(
+    bounds_fault('seconds', 'circuit_forced', open_circuit.seconds::numeric),
+    case
+      when not exists (select from circuits c where c.tenant = open_circuit.tenant and c.name = open_circuit.name)
+        then join_circuit(open_circuit.tenant, open_circuit.name, '{}')
+    end);
   if fault is not null then
     raise exception '%', fault using errcode = 'HF002';
   end if;
-  perform make_circuit(open_circuit.tenant, open_circuit.name);
   update circuits c
   set state = 'open', generation = c.generation + 1, opening_seconds = open_circuit.seconds, probe_successes = 0,
     opened_at = now(), half_opened_at = null,
@@ -9847,7 +9832,7 @@ end
 $$;
 ALTER FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.requeue_letters(job_ids uuid[], by text, note text, payload jsonb, options jsonb, only_tenant text, by_key uuid) IS 'Run dead jobs again as new ones, once each, with the same correlation id and another payload or other options if they are given (for all of them; an option that is given as null is left to the job type).';
-CREATE FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS void
+CREATE FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -9856,17 +9841,20 @@ declare
   circuit circuits;
 begin
   perform check_circuit_change(reset_circuit.name, reset_circuit.tenant, by, reason);
-  perform make_circuit(reset_circuit.tenant, reset_circuit.name);
   select c.* into circuit
   from circuits c
   where c.tenant = reset_circuit.tenant and c.name = reset_circuit.name
   for no key update;
+  if not found then
+    return false;
+  end if;
   perform close_circuit(circuit.tenant, circuit.name);
   update circuits c
   set last_failure_at = null, last_error = null
   where c.tenant = circuit.tenant and c.name = circuit.name;
   perform note_audit(by, by_key, nullif(circuit.tenant, ''), 'circuit.reset', circuit.name,
     jsonb_strip_nulls(jsonb_build_object('note', reason, 'was', circuit.state, 'forced_by', circuit.forced_by)));
+  return true;
 end
 $$;
 ALTER FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) OWNER TO holdfast_owner;
@@ -14187,7 +14175,6 @@ REVOKE ALL ON FUNCTION holdfast.lock_permits(INOUT shares holdfast.claim_share[]
 REVOKE ALL ON FUNCTION holdfast.longest_opening() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lose_each(job_ids uuid[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.make_circuit(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.make_room(job_ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.may_begin(worker text, numbers bigint[]) TO holdfast_worker;

@@ -82,9 +82,10 @@ class CircuitDesk:
         rows = await self._session.rows("list_circuits", tenant, name, *(after or (None, None)), limit)
         return [CircuitState(**dict(row)) for row in rows]
 
-    async def reset(self, name: str, tenant: str, *, by: str, reason: str | None, by_key: UUID | None) -> None:
-        """Close a circuit."""
-        await self._session.rows("reset_circuit", name, tenant, by, reason, by_key, *provenance.get())
+    async def reset(self, name: str, tenant: str, *, by: str, reason: str | None, by_key: UUID | None) -> bool:
+        """Close a circuit. Returns whether there is one."""
+        (row,) = await self._session.rows("reset_circuit", name, tenant, by, reason, by_key, *provenance.get())
+        return bool(row[0])
 
     async def open(
         self, name: str, tenant: str, *, seconds: float | None, by: str, reason: str | None, by_key: UUID | None

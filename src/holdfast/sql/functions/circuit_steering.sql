@@ -25,9 +25,9 @@ as $$
   limit max_circuits
 $$;
 
--- Close a circuit, whatever it is, and begin to count anew. An unknown one is made.
+-- Close a circuit, whatever it is, and begin to count anew. Answers whether there is such a circuit.
 create or replace function reset_circuit(name text, tenant text, by text, reason text default null, by_key uuid default null)
-returns void
+returns boolean
 language plpgsql security definer
 set search_path from current
 as $$
@@ -36,17 +36,20 @@ declare
   circuit circuits;
 begin
   perform check_circuit_change(reset_circuit.name, reset_circuit.tenant, by, reason);
-  perform make_circuit(reset_circuit.tenant, reset_circuit.name);
   select c.* into circuit
   from circuits c
   where c.tenant = reset_circuit.tenant and c.name = reset_circuit.name
   for no key update;
+  if not found then
+    return false;
+  end if;
   perform close_circuit(circuit.tenant, circuit.name);
   update circuits c
   set last_failure_at = null, last_error = null
   where c.tenant = circuit.tenant and c.name = circuit.name;
   perform note_audit(by, by_key, nullif(circuit.tenant, ''), 'circuit.reset', circuit.name,
     jsonb_strip_nulls(jsonb_build_object('note', reason, 'was', circuit.state, 'forced_by', circuit.forced_by)));
+  return true;
 end
 $$;
 
@@ -63,11 +66,15 @@ declare
   fault text;
 begin
   perform check_circuit_change(open_circuit.name, open_circuit.tenant, by, reason);
-  fault := bounds_fault('seconds', 'circuit_forced', open_circuit.seconds::numeric);
+  fault := coalesce(
+    bounds_fault('seconds', 'circuit_forced', open_circuit.seconds::numeric),
+    case
+      when not exists (select from circuits c where c.tenant = open_circuit.tenant and c.name = open_circuit.name)
+        then join_circuit(open_circuit.tenant, open_circuit.name, '{}')
+    end);
   if fault is not null then
     raise exception '%', fault using errcode = 'HF002';
   end if;
-  perform make_circuit(open_circuit.tenant, open_circuit.name);
   update circuits c
   set state = 'open', generation = c.generation + 1, opening_seconds = open_circuit.seconds, probe_successes = 0,
     opened_at = now(), half_opened_at = null,
@@ -77,25 +84,6 @@ begin
   perform shut_circuit(open_circuit.tenant, open_circuit.name);
   perform note_audit(by, by_key, nullif(open_circuit.tenant, ''), 'circuit.open', open_circuit.name,
     jsonb_strip_nulls(jsonb_build_object('note', reason, 'seconds', seconds)));
-end
-$$;
-
--- Make a circuit that nobody has used yet.
-create or replace function make_circuit(tenant text, name text) returns void
-language plpgsql
-set search_path from current
-as $$
-#variable_conflict use_column
-declare
-  fault text;
-begin
-  if exists (select from circuits c where c.tenant = make_circuit.tenant and c.name = make_circuit.name) then
-    return;
-  end if;
-  fault := join_circuit(make_circuit.tenant, make_circuit.name, '{}');
-  if fault is not null then
-    raise exception '%', fault using errcode = 'HF002';
-  end if;
 end
 $$;
 
