@@ -211,11 +211,12 @@ async def test_operators_open_and_reset_circuits_and_it_is_written_down(conn: as
     assert not await conn.fetchval("select reset_circuit('unknown', '', 'bob', 'over')")
     assert len(await claim(conn)) == 1
     await conn.execute("select open_circuit('mail', '', 30, 'ann')")
-    assert (await circuit(conn))["opening_seconds"] == 30
+    assert await conn.fetchval("select opening_seconds from circuits where name = 'mail'") == 30
     audit = await conn.fetch("select action, actor, subject, detail ->> 'note' as note from audit_log order by id")
     assert [tuple(row) for row in audit] == [
         ("circuit.open", "ann", "mail", "maintenance"),
         ("circuit.reset", "bob", "mail", "over"),
+        ("circuit.reset", "bob", "unknown", "over"),
         ("circuit.open", "ann", "mail", None),
     ]
 

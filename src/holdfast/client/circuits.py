@@ -41,9 +41,8 @@ class CircuitBreakers:
     async def reset(
         self, name: str, *, by: str, reason: str | None = None, tenant: str | None = None, by_key: UUID | None = None
     ) -> CircuitState:
-        """Close a circuit, and begin to count anew; NotFound if it was never used."""
-        if not await self._desk.reset(name, tenant or "", by=by, reason=reason, by_key=by_key):
-            raise _unknown(name, tenant)
+        """Close a circuit, and begin to count anew. An unknown one is made."""
+        await self._desk.reset(name, tenant or "", by=by, reason=reason, by_key=by_key)
         return await self.get(name, tenant=tenant)
 
     async def open(

@@ -9839,6 +9839,7 @@ CREATE FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason t
 #variable_conflict use_column
 declare
   circuit circuits;
+  fault   text;
 begin
   perform check_circuit_change(reset_circuit.name, reset_circuit.tenant, by, reason);
   select c.* into circuit
@@ -9846,15 +9847,18 @@ begin
   where c.tenant = reset_circuit.tenant and c.name = reset_circuit.name
   for no key update;
   if not found then
-    return false;
+    fault := join_circuit(reset_circuit.tenant, reset_circuit.name, '{}');
+    if fault is not null then
+      raise exception '%', fault using errcode = 'HF002';
+    end if;
   end if;
-  perform close_circuit(circuit.tenant, circuit.name);
+  perform close_circuit(reset_circuit.tenant, reset_circuit.name);
   update circuits c
   set last_failure_at = null, last_error = null
-  where c.tenant = circuit.tenant and c.name = circuit.name;
-  perform note_audit(by, by_key, nullif(circuit.tenant, ''), 'circuit.reset', circuit.name,
+  where c.tenant = reset_circuit.tenant and c.name = reset_circuit.name;
+  perform note_audit(by, by_key, nullif(reset_circuit.tenant, ''), 'circuit.reset', reset_circuit.name,
     jsonb_strip_nulls(jsonb_build_object('note', reason, 'was', circuit.state, 'forced_by', circuit.forced_by)));
-  return true;
+  return circuit.name is not null;
 end
 $$;
 ALTER FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) OWNER TO holdfast_owner;

@@ -84,7 +84,9 @@ class BrowseStore:
             complete=members[0]["complete"],
         )
 
-    async def clean_up(self, *, by: str, dry_run: bool, after: UUID | None, visit: int) -> tuple[int, int, UUID | None]:
+    async def clean_up(
+        self, *, by: str, dry_run: bool, after: UUID | None, visit: int
+    ) -> tuple[int, int, UUID | None]:
         """Delete, or count, jobs whose retention is over: how many had ended, how many were dead, where to go on."""
         (row,) = await self._session.rows("clean_up", by, dry_run, after, visit)
         return row["ended"], row["dead"], row["reached"]

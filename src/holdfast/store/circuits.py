@@ -83,7 +83,7 @@ class CircuitDesk:
         return [CircuitState(**dict(row)) for row in rows]
 
     async def reset(self, name: str, tenant: str, *, by: str, reason: str | None, by_key: UUID | None) -> bool:
-        """Close a circuit. Returns whether there is one."""
+        """Close a circuit. Returns whether there was one."""
         (row,) = await self._session.rows("reset_circuit", name, tenant, by, reason, by_key, *provenance.get())
         return bool(row[0])
 

@@ -99,7 +99,7 @@ def ops_circuits_router(state: AppState) -> APIRouter:
     @router.post(
         "/{name:path}/reset",
         response_model=CircuitDetails,
-        summary="Close a circuit, and count anew",
+        summary="Close a circuit, and count anew; an unknown one is made",
         operation_id="reset_circuit",
         openapi_extra=secured("admin", requestBody=body_of(CircuitReason, required=False)),
     )
