@@ -93,7 +93,8 @@ def _add_problems(method: str, operation: dict[str, Any]) -> None:
         statuses |= {400, 408, 413, 415, 422}
     if operation.get("x-scope") == "submit" or "requests" in operation.get("tags", ()):
         statuses |= {409}
-    if method != "get" and any(parameter["name"] in _WITH_STATE for parameter in operation.get("parameters", ())):
+    with_state = any(parameter["name"] in _WITH_STATE for parameter in operation.get("parameters", ()))
+    if method != "get" and (with_state or "schedules" in operation.get("tags", ())):
         statuses |= {409}
     responses = operation["responses"]
     if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
