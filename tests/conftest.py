@@ -28,6 +28,7 @@ from holdfast.store.known_types import Connection
 from tests.harness.contexts import nobody_speaks
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
+from tests.harness.kept import keep_certificates
 from tests.harness.order import is_long, spread
 from tests.harness.sessions import Sessions, looks_at_sessions
 from tests.harness.slowness import Slowness
@@ -36,6 +37,8 @@ ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
 # Thousands of modules and tests live as long as the process: the collector is to pass them over.
 gc.disable()
+
+keep_certificates()
 
 # How quickly examples are made says more about what runs beside the test than about the test.
 settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from bench.options import Options
 from bench.results import Result, Sample
 from bench.verdicts import verdicts
 
+from tests.harness import warm
 from tests.harness.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +25,8 @@ ROOT = Path(__file__).parents[2]
 
 def drive(environment: Mapping[str, str], *arguments: object) -> dict[str, Any]:
     """One call of the driver; what it answered."""
-    command = [sys.executable, "-m", "bench.drive", "holdfast", *map(str, arguments)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    command = ["-m", "bench.drive", "holdfast", *map(str, arguments)]
+    done = warm.run(command, cwd=ROOT, env={**os.environ, **environment}, timeout=100)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -43,9 +40,9 @@ async def test_jobs_are_enqueued_drained_and_counted(empty_database_url: str, tm
     assert drive(environment, "tasks", 12, 100, 4)["count"] == 12
     assert drive(environment, "threads", 7, 100, 3)["count"] == 7  # and one before, which opens the connection
     assert drive(environment, "unfinished") == {"unfinished": 55}
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "bench.drive", "holdfast", "work", "10"], cwd=ROOT, env={**os.environ, **environment}
-    )
+    with (tmp_path / "worker").open("wb") as output:
+        command = ["-m", "bench.drive", "holdfast", "work", "10"]
+        worker = warm.Process(command, cwd=ROOT, env={**os.environ, **environment}, stdout=output)
     try:
         await until(lambda: tally.read(tmp_path).count == 55, what="all jobs are tallied")
         await asyncio.to_thread(drive, environment, "paced", 10, 100, 100)

@@ -75,17 +75,22 @@ async def test_five_hundred_of_one_key_with_servers_killed_between_commit_and_an
     hf: Holdfast, database_url: str, deeds: Deeds
 ) -> None:
     body = {"jobType": "pay", "payload": {"amount": 7}, "idempotencyKey": "order-1"}
-    limits = httpx.Limits(max_connections=500)
+    # Each with few connections: to choose among its own, a client looks at all of them for every request.
+    limits = httpx.Limits(max_connections=20)
     with listen("127.0.0.1", 0) as listener:
         url = address(listener)
         async with servers(listener, database_url, [1, 3, 0]) as processes:
-            async with httpx.AsyncClient(base_url=url, timeout=10, limits=limits) as client:
-                ids = await asyncio.gather(*(post(client, body) for _ in range(500)))
+            async with contextlib.AsyncExitStack() as stack:
+                clients = [
+                    await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=10, limits=limits))
+                    for _ in range(25)
+                ]
+                ids = await asyncio.gather(*(post(client, body) for client in clients for _ in range(20)))
                 async with asyncio.timeout(30):
                     # Those that are to die must have had their share; the last one lives on.
                     while processes[0].poll() is None or processes[1].poll() is None:
-                        ids += await asyncio.gather(*(post(client, body) for _ in range(50)))
-                ids += [await post(client, body) for _ in range(3)]
+                        ids += await asyncio.gather(*(post(client, body) for client in clients for _ in range(2)))
+                ids += [await post(clients[0], body) for _ in range(3)]
             assert processes[2].poll() is None
     deeds.say(f"{len(ids)} submissions of one key, 2 servers killed")
     assert len(set(ids)) == 1

@@ -164,7 +164,11 @@ class Databases:
         self._loop = asyncio.new_event_loop()
         self._admin = self._run(asyncpg.connect(server_url))
         self._template: Template | None = None
+        #: Those that may have kept sessions, and those that were lent without any: a test takes one of its own kind, so
+        #: that a test without kept sessions does not end those of the test before.
         self._shelf: list[str] = []
+        self._shelf_apart: list[str] = []
+        self._lent_apart: set[str] = set()
         #: What was counted in each when it was last cleared.
         self._counts: dict[str, Counts] = {}
 
@@ -189,17 +193,24 @@ class Databases:
         self._sessions.forget()
         if self._template is not None:
             self._shelf.append(self._template.name)
-        for name in self._shelf:
+        for name in (*self._shelf, *self._shelf_apart):
             self.drop(name)
         self._run(self._admin.close())
         self._loop.close()
 
     async def _take(self, fresh: bool, rename: bool) -> str:
-        if fresh or not self._shelf:
+        name = await self._taken(fresh, rename)
+        if rename:
+            self._lent_apart.add(name)
+        return name
+
+    async def _taken(self, fresh: bool, rename: bool) -> str:
+        shelf = self._shelf_apart if rename else self._shelf
+        if fresh or not shelf:
             if self._template is None:
                 self._template = await self._new_template()
             return await self._create(self._template.name)
-        used = self._shelf.pop()
+        used = shelf.pop()
         if rename:
             self._sessions.forget(used)
         elif self._sessions.idle(used):
@@ -209,12 +220,13 @@ class Databases:
             await self._admin.execute(f"alter database {used} rename to {name}")
         except asyncpg.ObjectInUseError:
             await self._drop(used)
-            return await self._take(fresh, rename)
+            return await self._taken(fresh, rename)
         self._counts[name] = self._counts.pop(used)
         return name
 
     async def _give_back(self, name: str) -> str | None:
         assert self._template is not None
+        shelf = self._shelf_apart if name in self._lent_apart else self._shelf
         try:
             async with asyncio.timeout(10):
                 conn = await asyncpg.connect(with_database(self._url, name), statement_cache_size=0)
@@ -229,7 +241,8 @@ class Databases:
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as failure:
             fault = f"{type(failure).__name__}: {failure}"
         if fault is None:
-            self._shelf.append(name)
+            shelf.append(name)
+            self._lent_apart.discard(name)
         else:
             await self._drop(name)
         return fault
@@ -242,6 +255,7 @@ class Databases:
 
     async def _drop(self, name: str) -> None:
         self._counts.pop(name, None)
+        self._lent_apart.discard(name)
         self._sessions.forget(name)
         await self._admin.execute(f"drop database if exists {name} with (force)")
 

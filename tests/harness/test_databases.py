@@ -119,3 +119,24 @@ def test_a_fresh_one_was_never_used(mine: Databases) -> None:
     used = mine.take()
     assert mine.give_back(used) is None
     assert mine.take(fresh=True) != used
+
+
+def test_one_that_is_lent_without_kept_sessions_ends_nobody_elses(server_url: str) -> None:
+    forgotten: list[str | None] = []
+
+    class Watched(Sessions):
+        def forget(self, database: str | None = None) -> None:
+            forgotten.append(database)
+            super().forget(database)
+
+    databases = Databases(server_url, Watched())
+    try:
+        used = databases.take()
+        assert databases.give_back(used) is None
+        for _ in range(2):
+            apart = databases.take(rename=True)
+            assert apart != used
+            assert databases.give_back(apart) is None
+        assert used not in forgotten
+    finally:
+        databases.close()

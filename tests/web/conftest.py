@@ -11,6 +11,9 @@ import pytest
 from holdfast import Holdfast
 from holdfast.web.loopback import meant_for_loopback
 from holdfast.web.server import create_app
+from tests.harness.kept import keep_validators
+
+keep_validators()
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from holdfast import Holdfast
 from holdfast.client import keyring
 from holdfast.model.key import SCOPES
 from holdfast.web import bodies
-from holdfast.web.description import describe
 from holdfast.web.routes import create_app
 from tests.sql.factories import claim_by_id
 from tests.sql.test_letters import died
 from tests.web.conftest import KeyMaker
+from tests.web.document import DOCUMENT
 from tests.web.test_jobs import is_problem
 
 #: Whom the scope of a route lets in.
@@ -51,7 +51,6 @@ BODIES: dict[tuple[str, str], Any] = {
     ("put", "/ops/tenants/{name}/limits"): {"weight": 2},
     ("put", "/ops/settings/{name}"): {"value": 30},
 }
-DOCUMENT = describe(create_app(Holdfast("postgresql://127.0.0.1:1/nothing")))
 ROUTES = [
     (method, path, operation.get("x-scope"))
     for path, operations in DOCUMENT["paths"].items()

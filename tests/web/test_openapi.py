@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast import Holdfast
 from holdfast.model.key import SCOPES
-from holdfast.web.description import describe
-from holdfast.web.routes import create_app
+from tests.web.document import DOCUMENT
 
-DOCUMENT = describe(create_app(Holdfast("postgresql://127.0.0.1:1/nothing")))
 SCHEMAS = DOCUMENT["components"]["schemas"]
 OPERATIONS = {
     (method, path): operation
