@@ -35,6 +35,7 @@ grant execute on function
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
   holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.note_held,
+  holdfast.note_dormant, holdfast.drop_stray_dormant,
   holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks
 to holdfast_worker;
 
