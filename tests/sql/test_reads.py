@@ -48,8 +48,9 @@ def letters(query: str = "", *, jobs: int = 0, **more: Any) -> Read:
 
 def preview(action: str, query: str, *, jobs: int = 0, tenant: str | None = None) -> Read:
     """A dry run of a bulk operation."""
-    sql = "select * from preview_bulk($1, $2::text::jsonb, '{}', $3)"
-    return Read(sql, (action, json.dumps(parse_query(query)), tenant), jobs)
+    args = json.dumps({"priority": 1} if action == "reprioritize" else {})
+    sql = "select * from preview_bulk($1, $2::text::jsonb, $3::text::jsonb, $4)"
+    return Read(sql, (action, json.dumps(parse_query(query)), args, tenant), jobs)
 
 
 def search(query: str, *, jobs: int, tenant: str | None = None) -> Read:

@@ -2613,13 +2613,21 @@ begin
       order by r.job_id) report
     where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
       and l.worker = complete.worker
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position,
+      coalesce(l.verdict, l.interrupt) as decision, l.interrupted_by, l.interrupt_note
   ), ended as (
     update jobs j
     set state = 'success', result = results[gone.position], finished_at = moment, updated_at = moment, dedup_key = null
     from gone
     where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
-    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position,
+      gone.decision, gone.interrupted_by, gone.interrupt_note
+  ), late as (
+    -- Success wins. What somebody had decided about this attempt is in the history, at least.
+    insert into job_events (job_id, event, by, note)
+    select e.id, 'too-late', e.interrupted_by, too_late_note(e.decision, e.interrupt_note)
+    from ended e
+    where e.decision is not null
   ), logged as (
     insert into job_attempts (
       job_id, attempt, started_at, finished_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
@@ -4380,10 +4388,14 @@ CREATE FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) 
   )
   insert into job_events (job_id, event, by, note)
   select over.job_id, 'too-late', over.by,
-    concat_ws(': ', over.decision, case when not is_erased(over.job_id) then nullif(over.note, '') end)
+    too_late_note(over.decision, case when not is_erased(over.job_id) then over.note end)
   from over
   join jobs j on j.id = over.job_id
   where answer = 'already-final' and j.state <> decided_state(over.decision)
+    and not exists (
+      select from job_events e
+      where e.job_id = over.job_id and e.event = 'too-late' and e.by is not distinct from over.by
+        and e.note = too_late_note(over.decision, over.note))
 $$;
 ALTER FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) IS 'Forget a decision whose request has been executed.';
@@ -7540,7 +7552,7 @@ begin
   sample := '{}';
   exact := true;
   loop
-    select p.* into page from bulk_page(wanted, only_tenant, sources, place, 1000, 20000) p;
+    select p.* into page from bulk_page(wanted, only_tenant, sources, place, least(2500, max_matches), 20000) p;
     matches := matches + cardinality(page.ids);
     sample := (sample || page.ids)[:10];
     place := page.reached;
@@ -11035,6 +11047,13 @@ CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) R
 $$;
 ALTER FUNCTION holdfast.told(by text, at timestamp with time zone, note text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) IS 'Who did something, when and why, as far as it is known.';
+CREATE FUNCTION holdfast.too_late_note(decision text, note text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select concat_ws(': ', case decision when 'retry' then 'fail' else decision end, nullif(note, ''))
+$$;
+ALTER FUNCTION holdfast.too_late_note(decision text, note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.too_late_note(decision text, note text) IS 'What the history says of a decision that came too late.';
 CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -13086,6 +13105,7 @@ GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, b
 REVOKE ALL ON FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.too_late_note(decision text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) FROM PUBLIC;

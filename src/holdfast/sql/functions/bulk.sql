@@ -318,7 +318,7 @@ begin
   sample := '{}';
   exact := true;
   loop
-    select p.* into page from bulk_page(wanted, only_tenant, sources, place, 1000, 20000) p;
+    select p.* into page from bulk_page(wanted, only_tenant, sources, place, least(2500, max_matches), 20000) p;
     matches := matches + cardinality(page.ids);
     sample := (sample || page.ids)[:10];
     place := page.reached;
