@@ -145,7 +145,7 @@ async def test_jobs_of_a_tenant_are_found_where_they_wait(conn: asyncpg.Connecti
     await conn.execute("delete from streams where id = $1", gone)
     await conn.execute("set session_replication_role = default")
     for size in (1, 3, 1000):
-        place, found = None, []
+        place, pages = None, []
         while True:
             page = await conn.fetchrow(
                 "select p.* from (select bulk_tree('cancel', '{\"and\": []}', now()) as tree) t,"
@@ -153,11 +153,11 @@ async def test_jobs_of_a_tenant_are_found_where_they_wait(conn: asyncpg.Connecti
                 tenant, place, size,
             )  # fmt: skip
             assert page is not None
-            found += page["ids"]
+            pages += page["ids"]
             place = page["reached"]
             if place is None:
                 break
-        assert sorted(found) == sorted(mine)
+        assert sorted(pages) == sorted(mine)
     bulk_id = await start(conn, "cancel", "type:*", only_tenant=tenant)
     assert "jobs" not in await conn.fetchval("select sources from bulks")
     await finish(conn)
