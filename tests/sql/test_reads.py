@@ -108,6 +108,7 @@ READS = {
     "bulk: cancel what is queued of a tenant": preview("cancel", "state:queued", jobs=JOBS // 20, tenant="acme"),
     "bulk: retry a type of a tenant, none fits": preview("retry", "type:none", jobs=JOBS // 20, tenant="acme"),
     "bulk: resume all of the default tenant": preview("resume", "type:*", jobs=JOBS // 200, tenant="default"),
+    "cleanup: a portion of a dry run": Read("select * from clean_up_as('ada', true)", (), 5000),
     "doctor: letters": Read(queries("holdfast")["doctor_letters"]),
     "doctor: held": Read(queries("holdfast")["doctor_held"], (10_000,), jobs=10_000),
     "doctor: work": Read(queries("holdfast")["doctor_work"], (60.0,)),

@@ -2464,7 +2464,7 @@ end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) IS 'Let no permit of a rate count as granted later than now.';
-CREATE FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid DEFAULT NULL::uuid, max_visited integer DEFAULT 5000, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(ended bigint, dead bigint, reached uuid)
+CREATE FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid DEFAULT NULL::uuid, max_visited integer DEFAULT 5000, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(success bigint, canceled bigint, dead bigint, reached uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -2478,14 +2478,21 @@ declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
   over_at timestamptz := retention_horizon(false);
   died    timestamptz := retention_horizon(true);
+  recent  boolean;
 begin
   perform check_signed(by, null);
   if dry_run then
-    select count(*) filter (where chunk.over and chunk.state <> 'dead'),
+    select count(*) filter (where chunk.over and chunk.state = 'success'),
+      count(*) filter (where chunk.over and chunk.state = 'canceled'),
       count(*) filter (where chunk.over and chunk.state = 'dead'),
-      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end
-    into ended, dead, reached
-    from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end,
+      bool_and(chunk.created_at >= greatest(over_at, died))
+    into success, canceled, dead, reached, recent
+    from (select c.id, c.created_at, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+    -- As the deletion does: the following jobs are younger still, up to ids of another kind.
+    if recent and reached >= first_id(greatest(over_at, died)) then
+      reached := greatest(reached, first_id(now() + interval '1 day'));
+    end if;
     return next;
     return;
   end if;
@@ -2500,7 +2507,7 @@ begin
       'ended_before', readable(over_at), 'acknowledged_before', readable(died))));
   end if;
   return query
-  select r.ended::bigint, r.dead::bigint, r.reached
+  select r.success::bigint, r.canceled::bigint, r.dead::bigint, r.reached
   from retire_counted(clock_timestamp(), after, max_visited, max_visited) r;
 end
 $$;
@@ -9142,7 +9149,7 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
 $$;
 ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.retire(after uuid, max_jobs integer) IS 'Delete ended jobs whose retention is over, for leaders of older releases.';
-CREATE FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) RETURNS TABLE(ended integer, dead integer, visited integer, reached uuid, kept uuid)
+CREATE FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) RETURNS TABLE(success integer, canceled integer, dead integer, visited integer, reached uuid, kept uuid)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -9161,7 +9168,8 @@ declare
   free    uuid[];
   recent  boolean;
 begin
-  ended := 0;
+  success := 0;
+  canceled := 0;
   dead := 0;
   if clock_timestamp() not between retire_counted.clock - interval '1 second' and retire_counted.clock + interval '1 minute' then
     reached := after;
@@ -9191,13 +9199,16 @@ begin
     kept := least(kept, (select o.id from unnest(over) as o (id) where o.id <> all (free) order by o.id limit 1));
     over := free;
   end if;
-  select count(*) filter (where j.state <> 'dead'), count(*) filter (where j.state = 'dead') into ended, dead
+  select count(*) filter (where j.state = 'success'), count(*) filter (where j.state = 'canceled'),
+    count(*) filter (where j.state = 'dead')
+  into success, canceled, dead
   from jobs j
   where j.id = any (over);
   -- Jobs are deleted after all their other rows. These may be too many for one call: the next one then starts here
   -- again.
-  if ended + dead > 0 and not take_away(over) then
-    ended := 0;
+  if success + canceled + dead > 0 and not take_away(over) then
+    success := 0;
+    canceled := 0;
     dead := 0;
     reached := origin;
     kept := null;
@@ -9206,7 +9217,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Do what `retire_known` does, and count the deleted jobs that were dead apart from those that had ended otherwise.';
+COMMENT ON FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Do what `retire_known` does, and count the deleted jobs by state.';
 CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9219,7 +9230,7 @@ CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select r.ended + r.dead, r.visited, r.reached, r.kept
+  select r.success + r.canceled + r.dead, r.visited, r.reached, r.kept
   from retire_counted(retire_known.clock, retire_known.after, retire_known.max_jobs, retire_known.max_visited) r
 $$;
 ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
