@@ -19,7 +19,7 @@ LONG_AGO = "now() - interval '40 days'"
 
 @pytest.fixture
 async def old(conn: asyncpg.Connection) -> dict[str, int]:
-    """One that succeeded long ago, one that was canceled, one of today; one dead and acknowledged long ago, one that nobody has acknowledged."""
+    """Of long ago: one that succeeded, one that was canceled, one dead and acknowledged. Beside them, newer ones."""
     for _ in range(2):
         await enqueue(conn)
     await settle(conn, "complete", await claim(conn, limit=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
+from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from holdfast.cli.asking import asked, confirm, yes_option
@@ -33,7 +34,7 @@ def cleanup(output: str, *, dry_run: bool, yes: bool) -> None:
     verb = "would be deleted" if dry_run else "deleted"
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     # How many jobs there are is not known before all were looked at.
-    with Progress(*columns, disable=not sys.stderr.isatty(), transient=True) as shown:
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as shown:
         task = shown.add_task("looking for jobs", total=None)
 
         def progress(so_far: Cleanup) -> None:

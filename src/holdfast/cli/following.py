@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from holdfast.cli.exits import Exit
@@ -97,7 +98,7 @@ async def _followed(bulks: Bulks, bulk_id: UUID) -> Bulk:
     if not terminal:
         echo(f"bulk operation {bulk_id}", err=True)
     told_of_leader = False
-    with Progress(*_COLUMNS, disable=not terminal, transient=True) as progress:
+    with Progress(*_COLUMNS, console=Console(stderr=True), disable=not terminal, transient=True) as progress:
         bar = progress.add_task("looking for jobs", total=None)
         while True:
             found = await bulks.get(bulk_id)
