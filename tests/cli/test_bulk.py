@@ -31,7 +31,7 @@ async def test_a_bulk_operation_is_looked_at_confirmed_and_followed(
     assert "done: 3 done, 0 skipped, 0 failed of 3" in done.stdout
     assert await conn.fetchval("select array_agg(distinct priority) from jobs where retry_of is not null") == [3]
     (listed,) = json.loads((await cli("bulk", "list", "-o", "json")).stdout)
-    assert (listed["state"], listed["note"], listed["query"]) == ("done", "mended", "state:dead")
+    assert (listed["state"], listed["note"], listed["q"]) == ("done", "mended", "state:dead")
     assert "requeue" in (await cli("bulk", "list")).stdout
     assert json.loads((await cli("bulk", "show", listed["id"], "-o", "json")).stdout) == listed
     await cli("bulk", "stop", listed["id"], code=4)
@@ -61,6 +61,25 @@ async def test_one_is_started_and_stopped(cli: Cli, conn: asyncpg.Connection) ->
     assert await state_of(conn, job_id) == "queued"
     assert "a filter is missing" in (await cli("bulk", "cancel", "--filter", "", "--yes", code=2)).stderr
     assert "--to" in (await cli("bulk", "reprioritize", "--filter", "x", "-y", code=2)).stderr
+
+
+async def test_with_nothing_to_do_nothing_is_started(cli: Cli, conn: asyncpg.Connection) -> None:
+    await died(conn)
+    asked = ("bulk", "cancel", "--filter", "type:work")
+    for more in ((), ("--yes",), ("--yes", "--no-wait")):
+        result = await cli(*asked, *more)
+        assert (result.stdout, result.stderr) == ("", "there are no jobs to cancel: none match that it can change\n")
+    assert json.loads((await cli(*asked, "--yes", "-o", "json")).stdout) == {"matches": 0, "exact": True, "sample": []}
+    assert "no dead letters match" in (await cli("dead", "ack", "--filter", "type:other", "--yes")).stderr
+    assert await conn.fetchval("select count(*) from bulks") == 0
+    assert await conn.fetchval("select count(*) from list_audit()") == 0
+
+
+async def test_one_job_matches_and_two_match(cli: Cli, conn: asyncpg.Connection) -> None:
+    for words in ("1 job matches", "2 jobs match"):
+        await enqueue(conn)
+        assert words in (await cli("bulk", "cancel", "--filter", "type:work", code=2)).stderr
+        assert words in (await cli("bulk", "cancel", "--filter", "type:work", "--dry-run")).stdout
 
 
 async def test_resuming_by_filter_is_confirmed_and_one_operation(

@@ -71,7 +71,14 @@ async def test_many_are_requeued_only_when_confirmed(cli: Cli, hf: Holdfast, con
     one = await cli("dead", "requeue", ids[0], "--payload", '{"n": 7}', "--priority", 3, "--delay", "5m")
     job = await hf.get(one.stdout.split()[-1])
     assert (job.payload, job.priority, job.state, job.retry_of) == ({"n": 7}, 3, "scheduled", ids[0])
-    assert (await cli("dead", "requeue", ids[0])).stdout == one.stdout
+    assert (await cli("dead", "requeue", ids[0])).stdout == f"{ids[0]}  already requeued as {job.id}\n"
+    for more, unused in (
+        (("--payload", "{}"), "payload given now was"),
+        (("--queue", "slow"), "options given now were"),
+        (("--payload", "{}", "--queue", "slow"), "payload and the options given now were"),
+    ):
+        told = (await cli("dead", "requeue", ids[0], *more)).stdout
+        assert told == f"{ids[0]}  already requeued as {job.id}; the {unused} not used\n"
     async with hf.maintaining():
         done = await cli("dead", "requeue", "--filter", "type:work", "--yes", "--priority", 4)
     assert "done: 4 done, 0 skipped, 0 failed of 4" in done.stdout
@@ -94,8 +101,15 @@ async def test_failures_of_one_kind_are_requeued_by_their_fingerprint(cli: Cli, 
         assert found["query"] == (query or f'(type:mail OR type:work) fingerprint:"{prints[1]}"')
         while await portion(conn):
             pass
-    assert [(await letter(conn, job_id))["requeued_as"] is not None for job_id in ids] == [False, True, True]
-    assert await conn.fetchval("select array_agg(matched order by id) from list_bulks()") == [2, 0]
+        ids.append(await died(conn, "work"))
+    assert [(await letter(conn, job_id))["requeued_as"] is not None for job_id in ids] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert await conn.fetchval("select array_agg(matched order by id) from list_bulks()") == [2, 1]
 
 
 async def test_what_cannot_be_requeued_is_told_and_the_others_are(cli: Cli, conn: asyncpg.Connection) -> None:

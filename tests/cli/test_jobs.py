@@ -227,3 +227,9 @@ async def test_enqueue_refuses_what_no_worker_takes(cli: Cli, hf: Holdfast, conn
     await conn.execute("update settings set value = 'warn' where name = 'VALIDATE_PAYLOADS'")
     await cli("enqueue", "mail", '{"to": 1}')
     assert len(await hf.find()) == 1
+
+
+async def test_a_job_without_ended_attempts_says_so(cli: Cli, hf: Holdfast) -> None:
+    job = await hf.enqueue("work")
+    assert "no attempt of this job has ended" in (await cli("jobs", "attempts", job.id)).stderr
+    assert (await cli("jobs", "attempts", job.id, "-o", "json")).stdout.strip() == "[]"

@@ -124,7 +124,7 @@ async def test_targets_and_explain_name_the_culprit(cli: Cli, hf: Holdfast, conn
     await cli("jobs", "list", "--type", "mail", *drained, code=2)
     await cli("jobs", "resume", lost, *drained, code=2)
     await cli("jobs", "resume", lost, "--no-wait", code=2)
-    assert "1 jobs match: add --yes to resume them" in (await cli("jobs", "resume", *drained, code=2)).stderr
+    assert "1 job matches: add --yes to resume them" in (await cli("jobs", "resume", *drained, code=2)).stderr
     await cli("jobs", "resume", *drained, "--yes", "--no-wait", "--reason", "deployed")
     while await portion(conn):
         pass

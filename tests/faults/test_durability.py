@@ -249,9 +249,7 @@ async def cut_off(cluster: Cluster, conn: asyncpg.Connection, statement: str) ->
     asked = asyncio.create_task(lost.execute(statement))
 
     async def commits() -> bool:
-        return bool(
-            await conn.fetchval("select wait_event = 'SyncRep' from pg_stat_activity where pid = $1", pid)
-        )
+        return bool(await conn.fetchval("select wait_event = 'SyncRep' from pg_stat_activity where pid = $1", pid))
 
     await until(commits, what="the commit waits for the standby")
     await conn.execute("select pg_terminate_backend($1, 5000)", pid)

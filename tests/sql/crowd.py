@@ -77,7 +77,8 @@ async def held_targets(conn: asyncpg.Connection, count: int) -> None:
     """Targets, each with a head in error and one job behind it."""
     name = "'t' || lpad(n::text, 7, '0')"
     await _fill(
-        conn, count, 3, f"insert into heads select 'default', {name}, id, seq, null from numbered",
+        conn, count, 3, ", noted as (insert into dormant (job_id, tenant) select id, 'default' from numbered)"
+        f" insert into heads select 'default', {name}, id, seq, null from numbered",
         state="'error'", attempt="1", target=name,
     )  # fmt: skip
     await _fill(conn, count, 4, f"insert into waiting select 'default', {name}, 1, seq, id from numbered", target=name)

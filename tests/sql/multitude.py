@@ -41,6 +41,7 @@ _BESIDE = """
     insert into leases (job_id, attempt, stream, lease_seconds, claimed_at, ready_at, expires_at, worker)
     select id, 1, stream, 30, started_at, started_at, now() + interval '1 day', 'w1' from jobs where state = 'running';
     insert into due (run_at, job_id) select run_at, id from jobs where state in ('retry', 'scheduled');
+    insert into dormant (job_id, tenant) select id, tenant from jobs where state in ('error', 'paused');
     insert into ready (stream, rank, seq, job_id) select stream, 100, seq, id from jobs where state = 'queued';
     insert into job_attempts (
       job_id, attempt, started_at, finished_at, outcome, worker, error_type, error_message)

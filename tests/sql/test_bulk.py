@@ -432,7 +432,7 @@ async def test_old_ones_are_forgotten(conn: asyncpg.Connection) -> None:
 async def test_a_dry_run_ends_early_and_says_so(conn: asyncpg.Connection) -> None:
     await enqueue_copies(conn, 1_200)
     matches, exact, sample = await preview(conn, "cancel", "state:queued", max_matches=500)
-    assert (matches, exact, len(sample)) == (1_000, False, 10)
+    assert (matches, exact, len(sample)) == (500, False, 10)
     assert await preview(conn, "cancel", "state:queued") == (1_200, True, sample)
 
 

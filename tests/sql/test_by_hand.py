@@ -466,3 +466,45 @@ async def test_verdicts_of_many_operators_have_one_outcome(connect_as: ConnectAs
             assert tuple(answer) == expected
         assert await settle(worker, "hand_back", [lease]) == ["dead"]
     assert await offences(worker) == []
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["before maintenance comes", "after maintenance came"])
+@pytest.mark.parametrize(
+    ("verb", "word"),
+    [
+        ("kill", "kill"),
+        ("fail", "fail"),
+        ("retry", "fail"),
+        ("cancel", "cancel"),
+        ("pause", "pause"),
+        ("resolve", "resolve"),
+    ],
+)
+async def test_a_decision_about_a_running_job_that_came_too_late_is_in_its_history(
+    conn: asyncpg.Connection, verb: str, word: str, told: bool
+) -> None:
+    """The handler succeeds although it was told to stop: success wins, and who had decided what is not forgotten."""
+    lease = await run_one(conn)
+    if verb in EXPECTED:
+        assert (await act(conn, verb, lease.job_id))["outcome"] == "accepted"
+    else:
+        ask = "select outcome from operator_request_as($1, $2, 'ada', 'because', null, null, false)"
+        assert await conn.fetchval(ask, verb, lease.job_id) == "accepted"
+    if told:
+        await conn.execute("select execute_requests()")
+    assert await settle(conn, "complete", [lease]) == ["success"]
+    await conn.execute("select execute_requests()")
+    rows = await conn.fetch("select event, by, note from job_events where job_id = $1", lease.job_id)
+    assert [tuple(row) for row in rows] == [("too-late", "ada", f"{word}: because")]
+
+
+async def test_a_decision_that_was_passed_on_to_the_lease_comes_too_late_once(conn: asyncpg.Connection) -> None:
+    job_id = await enqueue(conn)
+    await request(conn, "cancel", job_id)
+    lease = await claim_by_id(conn, job_id)
+    assert lease is not None
+    assert (await act(conn, "retry", job_id))["outcome"] == "overruled"
+    assert await settle(conn, "complete", [lease]) == ["success"]
+    await conn.execute("select execute_requests()")
+    events = await conn.fetch("select event, note from job_events where job_id = $1", job_id)
+    assert [tuple(row) for row in events] == [("too-late", "cancel")]

@@ -27,6 +27,7 @@ VOLATILE = {
     "bulk_found": "written beside bulks",
     "walks": "what a crash takes back is walked over again, together with what was noted on the way",
     "erasures": "what is to be erased is erased again",
+    "dormant": "written beside jobs",
     "pending_decisions": "written beside jobs",
     "circuit_counts": "counts of the last seconds, which every worker reports again",
     "repairs": "counts what was mended, beside the mending",

@@ -41,6 +41,7 @@ CALLS = (
     "select from drop_stray_leases(null, 200)",
     "select from drop_stray_entries(null, 200)",
     "select from drop_stray_due(null, 200)",
+    "select from drop_stray_dormant(null, 200)",
     "select from forget_idle_permits(null, 200)",
     "select from serve_ready(null, 200)",
     "select from forget_streams(null, 200)",
@@ -67,6 +68,7 @@ CALLS = (
     "select from forget_fingerprints(null, 200)",
     "select from read_letters(null, 200)",
     "select from note_held(null, 200)",
+    "select from note_dormant(null, 200)",
     "select from clamp_backoff('-infinity', '00000000-0000-0000-0000-000000000000', 200)",
 )
 #: What maintenance asks for, and why its cost is not among these.
@@ -91,7 +93,7 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.failures(conn, count)
     await crowd.bulk(conn, count)
     await crowd.schedules(conn, count)
-    await conn.execute("insert into walks values ('held') on conflict do nothing")
+    await conn.execute("insert into walks values ('held'), ('dormant') on conflict do nothing")
 
 
 async def visited(conn: asyncpg.Connection, call: str) -> Cost:
@@ -143,7 +145,7 @@ async def test_a_call_costs_the_same_at_any_size_of_the_tables(conn: asyncpg.Con
     small = [await most_visited(conn, call) for call in CALLS]
     await conn.execute("set session_replication_role = replica")
     await conn.execute(
-        "truncate heads, waiting, due, ready, jobs, job_attempts, permits, calls,"
+        "truncate heads, waiting, due, dormant, ready, jobs, job_attempts, permits, calls,"
         " failures, fingerprints, failing, dead_letters"
     )
     await conn.execute("set session_replication_role = default")

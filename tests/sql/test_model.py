@@ -54,7 +54,18 @@ EXAMPLES = max(18, int(CHAOS_SECONDS * 4))
 STEPS = 60
 WORKERS = ("w1", "w2", "w3")
 TENANTS = ("red", "blue")
-SIDE_TABLES = ("ready", "leases", "due", "waiting", "heads", "calls", "bulk_jobs", "bulk_found", "pending_decisions")
+SIDE_TABLES = (
+    "ready",
+    "leases",
+    "due",
+    "waiting",
+    "heads",
+    "calls",
+    "dormant",
+    "bulk_jobs",
+    "bulk_found",
+    "pending_decisions",
+)
 #: What an action may change, by state.
 BULK_STATES = {
     "cancel": ("created", "scheduled", "queued", "running", "retry", "paused", "error"),

@@ -48,8 +48,9 @@ def letters(query: str = "", *, jobs: int = 0, **more: Any) -> Read:
 
 def preview(action: str, query: str, *, jobs: int = 0, tenant: str | None = None) -> Read:
     """A dry run of a bulk operation."""
-    sql = "select * from preview_bulk($1, $2::text::jsonb, '{}', $3)"
-    return Read(sql, (action, json.dumps(parse_query(query)), tenant), jobs)
+    args = json.dumps({"priority": 1} if action == "reprioritize" else {})
+    sql = "select * from preview_bulk($1, $2::text::jsonb, $3::text::jsonb, $4)"
+    return Read(sql, (action, json.dumps(parse_query(query)), args, tenant), jobs)
 
 
 def search(query: str, *, jobs: int, tenant: str | None = None) -> Read:
@@ -95,6 +96,19 @@ READS = {
     "bulk: cancel what runs": preview("cancel", "state:running", jobs=3 * RUNNING),
     "bulk: cancel what is queued": preview("cancel", "state:queued", jobs=JOBS // 25),
     "bulk: retry what failed": preview("retry", "state:retry", jobs=JOBS // 20),
+    "bulk: resume a type, none fits": preview("resume", "type:none", jobs=JOBS // 400),
+    "bulk: resume all": preview("resume", "created>2000-01-01", jobs=JOBS // 400),
+    "bulk: cancel a type, none fits": preview("cancel", "type:none", jobs=JOBS // 20),
+    "bulk: retry a type, none fits": preview("retry", "type:none", jobs=JOBS // 40),
+    "bulk: reprioritize a type, none fits": preview("reprioritize", "type:none", jobs=JOBS // 20),
+    "bulk: pause a type, none fits": preview("pause", "type:none", jobs=JOBS // 20),
+    "bulk: delete what is open, none fits": preview("delete", "type:none -state:success,canceled", jobs=JOBS // 20),
+    "bulk: resume a type of a tenant, none fits": preview("resume", "type:none", jobs=JOBS // 400, tenant="acme"),
+    "bulk: cancel a type of a tenant, none fits": preview("cancel", "type:none", jobs=JOBS // 20, tenant="acme"),
+    "bulk: cancel what is queued of a tenant": preview("cancel", "state:queued", jobs=JOBS // 20, tenant="acme"),
+    "bulk: retry a type of a tenant, none fits": preview("retry", "type:none", jobs=JOBS // 20, tenant="acme"),
+    "bulk: resume all of the default tenant": preview("resume", "type:*", jobs=JOBS // 200, tenant="default"),
+    "cleanup: a portion of a dry run": Read("select * from clean_up_as('ada', true)", (), 5000),
     "doctor: letters": Read(queries("holdfast")["doctor_letters"]),
     "doctor: held": Read(queries("holdfast")["doctor_held"], (10_000,), jobs=10_000),
     "doctor: work": Read(queries("holdfast")["doctor_work"], (60.0,)),

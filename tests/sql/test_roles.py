@@ -33,6 +33,7 @@ WORKERS = EVERYBODY | {
     "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
     "replace_heads", "seat_headless", "forget_idle_permits", "offer", "serve_ready", "forget_streams",
     "add_failures", "drop_recovered", "forget_fingerprints", "read_letters", "note_held",
+    "note_dormant", "drop_stray_dormant",
     "advance_bulk", "forget_bulks", "turn_bulk",
     "sync_circuits", "try_probe", "end_probe", "put_off", "declare_schedules", "due_schedules", "fire_schedules",
     "refuse_schedule", "rewind_schedules", "retire_schedules", "forget_fires",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -103,6 +106,88 @@ async def test_a_verdict_ends_a_process(database_url: str, tmp_path: Path, verb:
             job = await hf.get(await begun(hf, "sleep", mark, seconds=60))
             await decide(hf, verb, job)
             await judged(hf, job, state, error)
+
+
+#: Every verb about a running job: the states in which that leaves it, how its attempt has ended, and the last event.
+RUNNING: dict[str, tuple[set[str], str | None, str | None]] = {
+    "fail with a retry": ({"retry"}, "failed", "failed"),
+    "fail": ({"dead"}, "failed", "failed"),
+    "kill": ({"dead"}, "failed", "killed"),
+    "resolve": ({"canceled"}, "canceled", "resolved"),
+    "cancel": ({"canceled"}, "canceled", "canceled"),
+    "expire the lease": ({"queued", "running"}, "lost", "lease-expired"),
+    "reprioritize": ({"running"}, None, "reprioritized"),
+    "retry": ({"running"}, None, None),
+}
+
+
+async def ask(hf: Holdfast, verb: str, job_id: UUID) -> None:
+    ops = await hf.operations()
+    match verb:
+        case "fail with a retry" | "fail":
+            await ops.fail(job_id, "because", will_retry=verb != "fail", by="ada")
+        case "kill":
+            await ops.kill(job_id, reason="because", by="ada")
+        case "expire the lease":
+            await ops.expire_lease(job_id, reason="because", by="ada")
+        case "reprioritize":
+            await ops.reprioritize(job_id, 7, reason="because", by="ada")
+        case "resolve":
+            await ops.resolve(job_id, reason="because", by="ada")
+        case _:
+            await ops.request(cast("Any", verb), job_id, reason="because", by="ada")
+
+
+@asynccontextmanager
+async def handling(executor: str, database_url: str, mark: Path) -> AsyncIterator[tuple[Holdfast, UUID]]:
+    """A job whose handler runs until it is told to stop, in this executor."""
+    if executor == "process":
+        async with opened(database_url, cpu_bound.hf) as hf:
+            job_type = hf.registry.get("sleep")
+            assert job_type is not None
+            hf.registry.add(dataclasses.replace(job_type, retry=ONCE_MORE))
+            async with working(hf):
+                yield hf, (await begun(hf, "sleep", mark, seconds=60)).id
+        return
+    async with Holdfast(database_url) as hf:
+        started = (waits_in_the_loop if executor == "async" else waits_in_a_thread)(hf)
+        async with working(hf):
+            job = await hf.enqueue("wait")
+            await started()
+            yield hf, job.id
+
+
+@pytest.mark.parametrize("verb", RUNNING)
+@pytest.mark.parametrize("executor", ["async", "thread", "process"])
+async def test_every_verb_against_a_running_handler(
+    database_url: str, tmp_path: Path, executor: str, verb: str
+) -> None:
+    """One outcome, and whoever cannot be obeyed is told what to do instead."""
+    states, ended, event = RUNNING[verb]
+    async with handling(executor, database_url, tmp_path / "mark") as (hf, job_id):
+        if verb == "retry":
+            with pytest.raises(Conflict, match="wait for its end, or let an operator fail it"):
+                await ask(hf, verb, job_id)
+        else:
+            await ask(hf, verb, job_id)
+        if ended is not None:
+            await until(lambda: hf.attempts(job_id), what="the attempt has ended")
+            first, *_ = await hf.attempts(job_id)
+            assert first.outcome == ended
+        if verb == "reprioritize":
+
+            async def moved() -> bool:
+                return (await hf.get(job_id)).priority == 7
+
+            await until(moved, what="its priority has changed")
+        job = await reached(hf, job_id, *states)
+        assert [(e.event, e.by) for e in await hf.history(job_id)][:1] == ([(event, "ada")] if event else [])
+        if ended is not None and verb != "expire the lease":
+            with pytest.raises(Conflict):  # who comes too late
+                await ask(hf, "expire the lease", job_id)
+        if not job.state.terminal and job.state.value != "retry":
+            await (await hf.operations()).kill(job_id, by="bob")
+            await reached(hf, job_id, "dead", "canceled")
 
 
 @pytest.mark.parametrize("ending", [Snooze(60), Hold("the token limit"), ValueError("its own")])

@@ -69,7 +69,7 @@ def confirm(fact: str, question: str, advice: str = "add --yes") -> None:
 
 def counted(count: int) -> str:
     """This many jobs, in words."""
-    return f"{count} job{'s' if count > 1 else ''}"
+    return f"{count} job{'s' if count != 1 else ''}"
 
 
 def asked(question: Callable[[Operations], Awaitable[R]], about: tuple[Kind, str] | None = None) -> R:

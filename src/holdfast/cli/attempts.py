@@ -26,7 +26,10 @@ COLUMNS = {
 @output_option
 def attempts(job_id: UUID, output: str) -> None:
     """Show the ended attempts of a job."""
-    print_records(asyncio.run(_attempts(job_id)), COLUMNS if output == "table" else {}, output)
+    found = asyncio.run(_attempts(job_id))
+    print_records(found, COLUMNS if output == "table" else {}, output)
+    if not found and output == "table":
+        echo("no attempt of this job has ended", err=True)
 
 
 @click.command()

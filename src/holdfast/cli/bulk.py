@@ -10,17 +10,17 @@ import click
 
 from holdfast.cli.asking import asked, confirm, requeue_options, yes_option
 from holdfast.cli.exits import Exit
-from holdfast.cli.following import number_of, run, summary
+from holdfast.cli.following import as_record, matching, run_confirmed, summary
 from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
-from holdfast.cli.output import age, as_dict, echo, echo_json, output_option, print_record, print_records
+from holdfast.cli.output import age, echo, echo_json, output_option, print_record, print_records
 from holdfast.client.bulk import Bulks
 from holdfast.model.bulk import BULK_ACTIONS, BulkPreview
 
 __all__ = ["bulk"]
 
 _COLUMNS = {
-    "id": "ID", "action": "ACTION", "query": "FILTER", "state": "STATE", "matched": "MATCHED", "done": "DONE",
+    "id": "ID", "action": "ACTION", "q": "FILTER", "state": "STATE", "matched": "MATCHED", "done": "DONE",
     "skipped": "SKIPPED", "failed": "FAILED", "by": "BY", "age": "STARTED",
 }  # fmt: skip
 _TOLD = {
@@ -77,7 +77,7 @@ for _action in BULK_ACTIONS:
 def list_(limit: int, output: str) -> None:
     """List bulk operations, newest first."""
     found = asked(lambda ops: ops.bulk.list(limit=limit))
-    rows = [as_dict(each) | ({"age": f"{age(each.started_at)} ago"} if output == "table" else {}) for each in found]
+    rows = [as_record(each) | ({"age": f"{age(each.started_at)} ago"} if output == "table" else {}) for each in found]
     print_records(rows, _COLUMNS, output)
     if not found and output == "table":
         echo("no bulk operations", err=True)
@@ -88,7 +88,7 @@ def list_(limit: int, output: str) -> None:
 @output_option
 def show(bulk_id: UUID, output: str) -> None:
     """Show how far a bulk operation is."""
-    print_record(as_dict(asked(lambda ops: ops.bulk.get(bulk_id))), output)
+    print_record(as_record(asked(lambda ops: ops.bulk.get(bulk_id))), output)
 
 
 @bulk.command()
@@ -118,15 +118,26 @@ async def _act(
     wait: bool,
     yes: bool,
 ) -> int:
-    if dry_run or not yes:
-        found = await bulks.preview(action, query, args=args)
-        if dry_run:
-            _print_preview(action, found, output)
-            return Exit.OK
-        fact = f"{number_of(found)} jobs match"
-        advice = f"add --yes to {action} them, or look with --dry-run"
-        confirm(fact, f"{fact}. {action.capitalize()} them?", advice)
-    return await run(bulks, action, query, args, output, note=note, wait=wait)
+    if dry_run:
+        _print_preview(action, await bulks.preview(action, query, args=args), output)
+        return Exit.OK
+
+    def agree(found: BulkPreview) -> None:
+        them = "it" if found.exact and found.matches == 1 else "them"
+        advice = f"add --yes to {action} {them}, or look with --dry-run"
+        confirm(matching(found), f"{matching(found)}. {action.capitalize()} {them}?", advice)
+
+    return await run_confirmed(
+        bulks,
+        action,
+        query,
+        args,
+        output,
+        none=f"there are no jobs to {action}: none match that it can change",
+        agree=None if yes else agree,
+        note=note,
+        wait=wait,
+    )
 
 
 def _print_preview(action: str, found: BulkPreview, output: str) -> None:
@@ -134,6 +145,6 @@ def _print_preview(action: str, found: BulkPreview, output: str) -> None:
     if output != "table":
         echo_json({"matches": found.matches, "exact": found.exact, "sample": sample})
         return
-    echo(f"{number_of(found)} jobs match {action}")
+    echo(f"{matching(found)}: {action}")
     if sample:
         print_records(sample, {"id": "ID", "type": "TYPE", "state": "STATE"}, output)

@@ -12,12 +12,13 @@ import click
 
 from holdfast.cli.asking import asked, confirm, decide_each, requeue_options, yes_option
 from holdfast.cli.enqueue import object_of
-from holdfast.cli.following import no_wait_option, run_confirmed
+from holdfast.cli.following import how_many, matching, no_wait_option, run_confirmed
 from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, as_dict, echo, indented, output_option, print_record, print_records, shortened
 from holdfast.client.letters import DeadLetters
 from holdfast.client.operations import Operations
+from holdfast.model.bulk import BulkPreview
 from holdfast.model.letter import DeadLetter
 from holdfast.model.query import parse_query
 
@@ -144,8 +145,12 @@ def requeue(
     given = {name: value for name, value in options.items() if value is not None} or None
 
     async def decide(letters: DeadLetters, job_id: UUID) -> str:
-        created = await letters.requeue(job_id, by=operator(), note=note, payload=changed, options=given)
-        return f"runs again as {created}"
+        asked_for = await letters.requeued(job_id, by=operator(), note=note, payload=changed, options=given)
+        if asked_for.is_new:
+            return f"runs again as {asked_for.runs_as}"
+        unused = " and the ".join(name for name, one in (("payload", changed), ("options", given)) if one is not None)
+        told = f"already requeued as {asked_for.runs_as}"
+        return f"{told}; the {unused} given now {'was' if unused == 'payload' else 'were'} not used" if unused else told
 
     return _decide(
         "requeue", decide, job_ids, note, given, query=query, fingerprint=fingerprint, yes=yes, no_wait=no_wait
@@ -178,7 +183,7 @@ def _decide(
             lambda ops: run_confirmed(ops.bulk, action, words, args, none=none, agree=agree, note=note, wait=wait)
         )
     if len(job_ids) > 1 and agree is not None:
-        agree(f"{len(job_ids)}")
+        agree(BulkPreview(len(job_ids), True, []))
     return asked(lambda ops: decide_each(partial(decide, ops.dead), job_ids))
 
 
@@ -191,9 +196,10 @@ def _words(query: str, fingerprint: str | None) -> str:
     return f'({query}) fingerprint:"{escaped}"' if query.strip() else f'fingerprint:"{escaped}"'
 
 
-def _confirm(action: str, count: str) -> None:
+def _confirm(action: str, found: BulkPreview) -> None:
     verb = "acknowledge" if action == "ack" else action
-    confirm(f"{count} dead jobs match", f"{verb.capitalize()} {count} dead jobs?", f"add --yes to {verb} them")
+    question = f"{verb.capitalize()} {how_many(found, 'dead job')}?"
+    confirm(matching(found, "dead job"), question, f"add --yes to {verb} them")
 
 
 async def _all(ops: Operations, query: str, *, limit: int, **chosen: Any) -> list[DeadLetter]:

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from holdfast.cli.exits import Exit
@@ -21,7 +22,7 @@ from holdfast.client.bulk import Bulks
 from holdfast.errors import DatabaseUnavailable
 from holdfast.model.bulk import Bulk, BulkPreview
 
-__all__ = ["no_wait_option", "number_of", "run", "run_confirmed", "summary"]
+__all__ = ["as_record", "how_many", "matching", "no_wait_option", "run", "run_confirmed", "summary"]
 
 _LOOK_SECONDS = 0.25
 _COLUMNS = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -55,7 +56,7 @@ async def run(
     if output == "table":
         echo(summary(ended))
     else:
-        echo_json(as_dict(ended))
+        echo_json(as_record(ended))
     return Exit.FAILED if ended.failed or ended.error else Exit.OK
 
 
@@ -64,25 +65,38 @@ async def run_confirmed(
     action: str,
     query: str,
     args: Mapping[str, Any],
+    output: str = "table",
     *,
     none: str,
-    agree: Callable[[str], None] | None,
+    agree: Callable[[BulkPreview], None] | None,
     note: str | None,
     wait: bool,
 ) -> int:
-    """The same after a look: `agree` asks about this many jobs, and if there are none, `none` is told instead."""
+    """The same after a look: `agree` asks about these jobs; if there are none, `none` is told, and nothing starts."""
+    found = await bulks.preview(action, query, args=args)
+    if found.exact and not found.matches:
+        echo(none, err=True)
+        if output != "table":
+            echo_json({"matches": 0, "exact": True, "sample": []})
+        return Exit.OK
     if agree is not None:
-        found = await bulks.preview(action, query, args=args)
-        if found.exact and not found.matches:
-            echo(none, err=True)
-            return Exit.OK
-        agree(number_of(found))
-    return await run(bulks, action, query, args, "table", note=note, wait=wait)
+        agree(found)
+    return await run(bulks, action, query, args, output, note=note, wait=wait)
 
 
-def number_of(found: BulkPreview) -> str:
+def how_many(found: BulkPreview, noun: str = "job") -> str:
+    """How many jobs there are, in words."""
+    return f"{'' if found.exact else 'at least '}{found.matches} {noun}{'' if found.matches == 1 else 's'}"
+
+
+def matching(found: BulkPreview, noun: str = "job") -> str:
     """How many jobs match, in words."""
-    return f"{'' if found.exact else 'at least '}{found.matches}"
+    return f"{how_many(found, noun)} match{'es' if found.matches == 1 else ''}"
+
+
+def as_record(found: Bulk) -> dict[str, Any]:
+    """An operation with the names that it has over HTTP."""
+    return {"q" if name == "query" else name: value for name, value in as_dict(found).items()}
 
 
 def summary(found: Bulk) -> str:
@@ -97,7 +111,7 @@ async def _followed(bulks: Bulks, bulk_id: UUID) -> Bulk:
     if not terminal:
         echo(f"bulk operation {bulk_id}", err=True)
     told_of_leader = False
-    with Progress(*_COLUMNS, disable=not terminal, transient=True) as progress:
+    with Progress(*_COLUMNS, console=Console(stderr=True), disable=not terminal, transient=True) as progress:
         bar = progress.add_task("looking for jobs", total=None)
         while True:
             found = await bulks.get(bulk_id)

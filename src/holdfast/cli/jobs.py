@@ -16,7 +16,7 @@ from holdfast.cli.asking import Ask, ask_for_each, asked, confirm, counted, reas
 from holdfast.cli.attempts import ATTEMPTS, COLUMNS, print_last
 from holdfast.cli.by_hand import BY_HAND
 from holdfast.cli.exits import Exit
-from holdfast.cli.following import no_wait_option, run_confirmed
+from holdfast.cli.following import how_many, matching, no_wait_option, run_confirmed
 from holdfast.cli.lineage import tree
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records, shortened
@@ -24,6 +24,7 @@ from holdfast.client.operations import Operations
 from holdfast.client.steering import Verb
 from holdfast.config import Config
 from holdfast.errors import NotFound
+from holdfast.model.bulk import BulkPreview
 from holdfast.model.job import ListedJob
 from holdfast.model.states import State
 
@@ -190,8 +191,8 @@ def resume(job_ids: Sequence[UUID], query: str | None, reason: str | None, *, no
             raise click.UsageError("--no-wait needs --filter")
         return ask_for_each(partial(_asking("resume"), reason=reason), "resume", job_ids)
 
-    def agree(number: str) -> None:
-        confirm(f"{number} jobs match", f"Resume {number} jobs?", "add --yes to resume them")
+    def agree(found: BulkPreview) -> None:
+        confirm(matching(found), f"Resume {how_many(found)}?", "add --yes to resume them")
 
     return asked(
         lambda ops: run_confirmed(

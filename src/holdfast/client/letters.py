@@ -16,7 +16,7 @@ from holdfast.client.turns import Turns
 from holdfast.definitions.json_text import JsonText, encode_plain
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.model.job import Attempt, ListedJob
-from holdfast.model.letter import Acknowledgement, DeadLetter, DeadLetterDetails, LetterPage, LetterPlace
+from holdfast.model.letter import Acknowledgement, DeadLetter, DeadLetterDetails, LetterPage, LetterPlace, Requeued
 from holdfast.model.options import DECLARED, Intent, engine_options
 from holdfast.model.query import Tree, asks_for, parse_query
 from holdfast.store.browse import BrowseStore
@@ -139,6 +139,26 @@ class DeadLetters:
         `payload` replaces the whole payload. `options` are those of an enqueue; what is None there is left to the job
         type. Correlation id and parent stay.
         """
+        answer = await self.requeued(
+            job_id, by=by, note=note, payload=payload, options=options, tenant=tenant, by_key=by_key
+        )
+        return answer.runs_as
+
+    async def requeued(
+        self,
+        job_id: UUID,
+        *,
+        by: str,
+        note: str | None = None,
+        payload: Any = None,
+        options: Mapping[str, Any] | None = None,
+        tenant: str | None = None,
+        by_key: UUID | None = None,
+    ) -> Requeued:
+        """The same; answers, too, whether the job is new.
+
+        If the dead job was requeued before, the job from then is answered, and `payload` and `options` are not used.
+        """
         text = None if payload is None else await self._accepted(job_id, payload, tenant)
         (decided,) = await self._store.requeue(
             [job_id],
@@ -151,7 +171,7 @@ class DeadLetters:
         )
         _judge("requeue", decided)
         assert decided.runs_as is not None  # noqa: S101 - what the engine answers then
-        return decided.runs_as
+        return Requeued(decided.runs_as, decided.outcome == "requeued")
 
     async def _last_attempt(self, letter: DeadLetter, tenant: str | None) -> Attempt | None:
         found, _ = await self._jobs.attempts(letter.job_id, tenant, after=letter.attempts - 1, limit=1)

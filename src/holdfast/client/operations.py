@@ -6,7 +6,7 @@ revoked, single jobs looked at, and work stopped, whoever searches; and a share 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -41,10 +41,11 @@ _CLEANED = 5_000
 
 
 class Cleanup(NamedTuple):
-    """How many jobs were deleted, or would be: ended ones (success or canceled), and dead ones."""
+    """How many jobs were deleted, or would be, by the state in which they had ended."""
 
-    ended: int
-    dead: int
+    success: int = 0
+    canceled: int = 0
+    dead: int = 0
 
 
 class Operations(Steering, ByHand):
@@ -90,18 +91,22 @@ class Operations(Steering, ByHand):
             raise NotFound(f"there is no job {job_id}")
         return family
 
-    async def cleanup(self, *, by: str, dry_run: bool = False) -> Cleanup:
+    async def cleanup(
+        self, *, by: str, dry_run: bool = False, progress: Callable[[Cleanup], None] | None = None
+    ) -> Cleanup:
         """Delete ended jobs of all tenants whose retention is over, as the leader does; or only count them.
 
-        Answers what was deleted. A job that somebody has locked stays until the next time.
+        Answers what was deleted. A job that somebody has locked stays until the next time. It goes through jobs in
+        portions, and after each tells `progress` what was deleted, or counted, so far.
         """
-        ended, dead, reached = await self._found.clean_up(by=by, dry_run=dry_run, after=None, visit=_CLEANED)
-        while reached is not None:
-            more_ended, more_dead, reached = await self._found.clean_up(
-                by=by, dry_run=dry_run, after=reached, visit=_CLEANED
-            )
-            ended, dead = ended + more_ended, dead + more_dead
-        return Cleanup(ended, dead)
+        total, reached = Cleanup(), None
+        while True:
+            portion, reached = await self._found.clean_up(by=by, dry_run=dry_run, after=reached, visit=_CLEANED)
+            total = Cleanup(*(sum(each) for each in zip(total, portion, strict=True)))
+            if progress is not None:
+                progress(total)
+            if reached is None:
+                return total
 
     async def job(self, job_id: UUID, *, tenant: str | None = None) -> Job:
         """Everything about a job."""

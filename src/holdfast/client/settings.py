@@ -44,15 +44,11 @@ class EngineSettings:
         name = _name_of(name)
         return await self._change(name, _written(name, value), by=by, note=note, by_key=by_key)
 
-    async def reset(
-        self, name: str, *, by: str, note: str | None = None, by_key: UUID | None = None
-    ) -> Setting:
+    async def reset(self, name: str, *, by: str, note: str | None = None, by_key: UUID | None = None) -> Setting:
         """Return it to the environment of each process, and to the default."""
         return await self._change(_name_of(name), None, by=by, note=note, by_key=by_key)
 
-    async def _change(
-        self, name: str, value: str | None, *, by: str, note: str | None, by_key: UUID | None
-    ) -> Setting:
+    async def _change(self, name: str, value: str | None, *, by: str, note: str | None, by_key: UUID | None) -> Setting:
         if await self._store.change(name, value, by=by, note=note, by_key=by_key) is None:
             raise await self._unknown(name)
         return await self.get(name)

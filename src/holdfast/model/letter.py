@@ -9,7 +9,7 @@ from uuid import UUID
 
 from holdfast.model.job import Attempt, Job
 
-__all__ = ["Acknowledgement", "DeadLetter", "DeadLetterDetails", "LetterPage", "LetterPlace"]
+__all__ = ["Acknowledgement", "DeadLetter", "DeadLetterDetails", "LetterPage", "LetterPlace", "Requeued"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +61,10 @@ class Acknowledgement(NamedTuple):
 
     letter: DeadLetter
     changed: bool
+
+
+class Requeued(NamedTuple):
+    """The job that a dead one runs again as, and whether it was made now: a repeated requeue answers the same job."""
+
+    runs_as: UUID
+    is_new: bool

@@ -38,7 +38,8 @@ grant execute on function
   holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks,
   holdfast.sync_circuits, holdfast.try_probe, holdfast.end_probe, holdfast.put_off,
   holdfast.declare_schedules, holdfast.due_schedules, holdfast.fire_schedules, holdfast.refuse_schedule,
-  holdfast.rewind_schedules, holdfast.retire_schedules, holdfast.forget_fires
+  holdfast.rewind_schedules, holdfast.retire_schedules, holdfast.forget_fires,
+  holdfast.note_dormant, holdfast.drop_stray_dormant
 to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.

@@ -1007,6 +1007,9 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
     when 'running' then 'running-without-lease'
     when 'scheduled' then 'waiting-without-due'
     when 'retry' then 'waiting-without-due'
+    when 'created' then 'dormant-without-row'
+    when 'paused' then 'dormant-without-row'
+    when 'error' then 'dormant-without-row'
     else 'ended-by-hand'
   end
   from jobs j
@@ -1032,7 +1035,10 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
       when 'retry' then
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
-      else j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
+      else is_dormant(j.state) and not exists (select from dormant d where d.job_id = j.id)
+        -- Those from before there was this table are not broken (`note_dormant`).
+        and not exists (select from walks w where w.name = 'dormant')
+        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 ALTER FUNCTION holdfast.broken_among(ids uuid[]) OWNER TO holdfast_owner;
@@ -1045,7 +1051,8 @@ CREATE FUNCTION holdfast.broken_jobs(first uuid, last uuid) RETURNS TABLE(job_id
   from broken_among(array(
     select j.id
     from jobs j
-    where j.id >= first and j.id <= last and j.state in ('queued', 'running', 'scheduled', 'retry'))) b
+    where j.id >= first and j.id <= last
+      and j.state in ('queued', 'running', 'scheduled', 'retry', 'created', 'paused', 'error'))) b
 $$;
 ALTER FUNCTION holdfast.broken_jobs(first uuid, last uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.broken_jobs(first uuid, last uuid) IS 'Open jobs whose side row is missing, from the first id to the last.';
@@ -1176,12 +1183,14 @@ begin
       when 'waiting' then 's.tenant, s.target, s.turn, s.place'
       when 'ready' then 's.stream, s.rank, s.seq'
       when 'leases' then 's.job_id'
+      when 'dormant' then case when only_tenant is null then 's.job_id' else 's.tenant, s.job_id' end
     end;
     start := case source
       when 'due' then '$3[2]::timestamptz, $3[3]::uuid'
       when 'waiting' then '$3[2], $3[3], $3[4]::smallint, $3[5]::bigint'
       when 'ready' then '$3[2]::integer, $3[3]::integer, $3[4]::bigint'
       when 'leases' then '$3[2]::uuid'
+      when 'dormant' then case when only_tenant is null then '$3[2]::uuid' else '$3[2], $3[3]::uuid' end
     end;
     execute format($q$
       select coalesce(array_agg(w.job_id order by w.number) filter (where w.fits), '{}'),
@@ -1190,16 +1199,18 @@ begin
         select s.job_id, s.keys, s.number, exists (
             select from jobs j where j.id = s.job_id and ($1 is null or j.tenant = $1) and (%1$s)) as fits
         from (
-          select s.job_id, array[%2$s] as keys, row_number() over (order by %3$s) as number
-          from %4$I s
+          select s.job_id, array[%2$s] as keys, row_number() over (%3$s) as number
+          from %4$s
           where %5$s
-          order by %3$s
+          %3$s
           limit $4) s) w
       $q$,
       query_condition(tree),
       case source when 'due' then $x$to_jsonb(s.run_at) #>> '{}', s.job_id::text$x$
         else array_to_string(array(select k || '::text' from unnest(string_to_array(keys, ', ')) as k), ', ') end,
-      keys, source, case when place[2] is null then 'true' else format('(%s) > (%s)', keys, start) end)
+      -- A tenant's entries come in this order; the planner does not know that, and would sort all of them for each page.
+      case when source <> 'ready' or only_tenant is null then 'order by ' || keys end,
+      source_rows(source, only_tenant), case when place[2] is null then 'true' else format('(%s) > (%s)', keys, start) end)
     into ids, start, seen
     using only_tenant, null, place, max_jobs, null, null, tree;
     reached := case when seen = max_jobs then
@@ -1216,29 +1227,30 @@ $_$;
 ALTER FUNCTION holdfast.bulk_page(tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.bulk_page(tree jsonb, only_tenant text, sources text[], place text[], max_jobs integer, max_visited integer) IS 'Some of the jobs that fit, and where to go on; `reached` is null at the end.';
 CREATE FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) RETURNS text[]
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 declare
   allowed text[] := allowed_states(tree);
 begin
-  if allowed = array['dead'] then
-    return array['letters'];
-  elsif not allowed <@ array['scheduled', 'queued', 'running', 'retry', 'dead'] or coalesce(only_tenant, 'default') <> 'default' then
+  if allowed && array['success', 'canceled']
+    or allowed && array['created', 'paused', 'error'] and exists (select from walks w where w.name = 'dormant')
+    or only_tenant is not null and allowed && array['scheduled', 'retry']
+      and pg_relation_size('due') > search_limit('due', 8388608) then
     return array['jobs'];
   end if;
   return array(
     select s.source
     from unnest(
-      array['due', 'waiting', 'ready', 'leases', 'letters'],
-      array['scheduled retry', 'queued', 'queued', 'running', 'dead'])
+      array['due', 'waiting', 'ready', 'leases', 'dormant', 'letters'],
+      array['scheduled retry', 'queued', 'queued', 'running', 'created paused error', 'dead'])
       with ordinality as s (source, states, place)
     where allowed && string_to_array(s.states, ' ')
     order by s.place);
 end
 $$;
 ALTER FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) IS 'Where the jobs that fit are looked for: in the tables of the states that the query allows, or among all jobs.';
+COMMENT ON FUNCTION holdfast.bulk_sources(tree jsonb, only_tenant text) IS 'Where the jobs that fit are looked for: in the tables of the states that the query allows.';
 CREATE FUNCTION holdfast.bulk_states(action text, tree jsonb) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2719,7 +2731,7 @@ end
 $$;
 ALTER FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.clamp_rates(after_gate text, after_slot integer, max_rows integer) IS 'Let no permit of a rate count as granted later than now.';
-CREATE FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid DEFAULT NULL::uuid, max_visited integer DEFAULT 5000, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(ended bigint, dead bigint, reached uuid)
+CREATE FUNCTION holdfast.clean_up_as(by text, dry_run boolean, after uuid DEFAULT NULL::uuid, max_visited integer DEFAULT 5000, by_key uuid DEFAULT NULL::uuid) RETURNS TABLE(success bigint, canceled bigint, dead bigint, reached uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -2733,14 +2745,21 @@ declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
   over_at timestamptz := retention_horizon(false);
   died    timestamptz := retention_horizon(true);
+  recent  boolean;
 begin
   perform check_signed(by, null);
   if dry_run then
-    select count(*) filter (where chunk.over and chunk.state <> 'dead'),
+    select count(*) filter (where chunk.over and chunk.state = 'success'),
+      count(*) filter (where chunk.over and chunk.state = 'canceled'),
       count(*) filter (where chunk.over and chunk.state = 'dead'),
-      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end
-    into ended, dead, reached
-    from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end,
+      bool_and(chunk.created_at >= greatest(over_at, died))
+    into success, canceled, dead, reached, recent
+    from (select c.id, c.created_at, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+    -- As the deletion does: the following jobs are younger still, up to ids of another kind.
+    if recent and reached >= first_id(greatest(over_at, died)) then
+      reached := greatest(reached, first_id(now() + interval '1 day'));
+    end if;
     return next;
     return;
   end if;
@@ -2755,7 +2774,7 @@ begin
       'ended_before', readable(over_at), 'acknowledged_before', readable(died))));
   end if;
   return query
-  select r.ended::bigint, r.dead::bigint, r.reached
+  select r.success::bigint, r.canceled::bigint, r.dead::bigint, r.reached
   from retire_counted(clock_timestamp(), after, max_visited, max_visited) r;
 end
 $$;
@@ -2884,13 +2903,21 @@ begin
       order by r.job_id) report
     where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
       and l.worker = complete.worker
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position,
+      coalesce(l.verdict, l.interrupt) as decision, l.interrupted_by, l.interrupt_note
   ), ended as (
     update jobs j
     set state = 'success', result = results[gone.position], finished_at = moment, updated_at = moment, dedup_key = null
     from gone
     where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
-    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position,
+      gone.decision, gone.interrupted_by, gone.interrupt_note
+  ), late as (
+    -- Success wins. What somebody had decided about this attempt is in the history, at least.
+    insert into job_events (job_id, event, by, note)
+    select e.id, 'too-late', e.interrupted_by, too_late_note(e.decision, e.interrupt_note)
+    from ended e
+    where e.decision is not null
   ), logged as (
     insert into job_attempts (
       job_id, attempt, started_at, finished_at, queue_ms, duration_ms, outcome, worker, log_excerpt)
@@ -3512,6 +3539,44 @@ end
 $$;
 ALTER FUNCTION holdfast.drop_stray_decisions(max_rows integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.drop_stray_decisions(max_rows integer) IS 'Drop decisions whose request has ended: hand-written SQL ended it, or a repeat met it in its last moment.';
+CREATE FUNCTION holdfast.drop_stray_dormant(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids    uuid[];
+  locked uuid[];
+begin
+  ids := array(
+    select d.job_id
+    from dormant d
+    where d.job_id > coalesce(after[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by d.job_id
+    limit max_rows);
+  locked := array(
+    select d.job_id
+    from dormant d
+    where d.job_id = any (ids)
+      and not exists (select from jobs j where j.id = d.job_id and is_dormant(j.state))
+    for update skip locked);
+  delete from dormant d
+  where d.job_id = any (locked)
+    and not exists (select from jobs j where j.id = d.job_id and is_dormant(j.state));
+  get diagnostics mended = row_count;
+  perform note_repair('dormant-dropped', mended);
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.drop_stray_dormant(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drop_stray_dormant(after text[], max_rows integer) IS 'Drop rows of jobs that are gone or not dormant.';
 CREATE FUNCTION holdfast.drop_stray_due(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4036,6 +4101,26 @@ end
 $$;
 ALTER FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) IS 'Record jobs of one type in the cheapest way, without options except for the queue.';
+CREATE FUNCTION holdfast.entered_streams(only_tenant text) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+  with recursive found as (
+    select min(r.stream) as stream from ready r
+    union all
+    select (select min(r.stream) from ready r where r.stream > f.stream) from found f where f.stream is not null
+  )
+  select array(
+    select f.stream
+    from found f
+    where f.stream is not null
+      and not exists (select from streams s where s.id = stream_of(f.stream) and s.tenant <> only_tenant)
+    order by f.stream)
+$$;
+ALTER FUNCTION holdfast.entered_streams(only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.entered_streams(only_tenant text) IS 'The streams with entries in `ready` that belong to a tenant, or whose row is not there: it comes back later than an entry may (see streams.sql).';
 CREATE FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4847,10 +4932,14 @@ CREATE FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) 
   )
   insert into job_events (job_id, event, by, note)
   select over.job_id, 'too-late', over.by,
-    concat_ws(': ', over.decision, case when not is_erased(over.job_id) then nullif(over.note, '') end)
+    too_late_note(over.decision, case when not is_erased(over.job_id) then over.note end)
   from over
   join jobs j on j.id = over.job_id
   where answer = 'already-final' and j.state <> decided_state(over.decision)
+    and not exists (
+      select from job_events e
+      where e.job_id = over.job_id and e.event = 'too-late' and e.by is not distinct from over.by
+        and e.note = too_late_note(over.decision, over.note))
 $$;
 ALTER FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_decision(id uuid, request_id uuid, answer text) IS 'Forget a decision whose request has been executed.';
@@ -5291,7 +5380,11 @@ begin
   from unnest(tables) as t (name);
   if not is_much then
     -- One statement, so one moment.
-    for id in execute (select string_agg(format('select s.job_id from %I s', t.name), ' union all ') from unnest(tables) as t (name))
+    for id in
+      execute (
+        select string_agg(format('select s.job_id from %s', source_rows(t.name, bulk.tenant)), ' union all ')
+        from unnest(tables) as t (name))
+      using bulk.tenant
     loop
       chunk := chunk || id;
       if cardinality(chunk) = 200 then
@@ -5718,6 +5811,13 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) IS 'Which of a worker''s jobs somebody wants to interrupt.';
+CREATE FUNCTION holdfast.is_dormant(state text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select state in ('created', 'paused', 'error')
+$$;
+ALTER FUNCTION holdfast.is_dormant(state text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_dormant(state text) IS 'Whether a job in this state has a row in `dormant`.';
 CREATE FUNCTION holdfast.is_erased(id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7158,6 +7258,10 @@ begin
     insert into due (run_at, job_id) values (job.run_at, job.id) on conflict do nothing;
     return true;
   end if;
+  if fault = 'dormant-without-row' then
+    perform note_dormancy(job, null);
+    return true;
+  end if;
   if fault = 'ended-by-hand' then
     update jobs j set finished_at = coalesce(j.finished_at, now()), updated_at = now(), dedup_key = null where j.id = job.id;
     return true;
@@ -7430,6 +7534,17 @@ end
 $$;
 ALTER FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) IS 'Called by what operators decide.';
+CREATE FUNCTION holdfast.note_created() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into dormant (job_id, tenant) values (new.id, new.tenant) on conflict do nothing;
+  return null;
+end
+$$;
+ALTER FUNCTION holdfast.note_created() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_created() IS 'Note a new job that is not released yet.';
 CREATE FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7440,6 +7555,62 @@ CREATE FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, 
 $$;
 ALTER FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) IS 'Write down a decision, unless its request is known: a repeat is the same request.';
+CREATE FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if is_dormant(job.state) then
+    insert into dormant as d (job_id, tenant) values (job.id, job.tenant)
+    on conflict (job_id) do update set tenant = excluded.tenant;
+  elsif is_dormant(old_state) then
+    delete from dormant d where d.job_id = job.id;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) IS 'Note a job that becomes dormant, or forget one that does not stay it.';
+CREATE FUNCTION holdfast.note_dormant(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  place text[];
+  ids   uuid[];
+begin
+  mended := 0;
+  select w.reached into place from walks w where w.name = 'dormant' for update skip locked;
+  if not found then
+    return next;
+    return;
+  end if;
+  ids := array(
+    select j.id
+    from jobs j
+    where j.id > coalesce(place[1]::uuid, '00000000-0000-0000-0000-000000000000')
+    order by j.id
+    limit max_rows);
+  insert into dormant (job_id, tenant)
+  select j.id, j.tenant from jobs j where j.id = any (ids) and is_dormant(j.state)
+  on conflict do nothing;
+  get diagnostics mended = row_count;
+  if cardinality(ids) = max_rows then
+    reached := array[ids[max_rows]::text];
+    update walks w set reached = note_dormant.reached where w.name = 'dormant';
+  else
+    delete from walks w where w.name = 'dormant';
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.note_dormant(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.note_dormant(after text[], max_rows integer) IS 'Note jobs that were dormant before there was this table.';
 CREATE FUNCTION holdfast.note_found(bulk holdfast.bulks, ids uuid[], reached text[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7631,7 +7802,7 @@ CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RET
     where j.ctid >= format('(%s,0)', least(first_page, 4294967295))::tid
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
       and (
-        j.state in ('queued', 'running', 'scheduled', 'retry')
+        j.state in ('queued', 'running', 'scheduled', 'retry', 'created', 'paused', 'error')
         or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
@@ -7685,7 +7856,7 @@ COMMENT ON FUNCTION holdfast.open_streams(types text[], queues text[], tenants t
 CREATE FUNCTION holdfast.open_tables() RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
-  select array['due', 'waiting', 'ready', 'leases']
+  select array['due', 'waiting', 'ready', 'leases', 'dormant']
 $$;
 ALTER FUNCTION holdfast.open_tables() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.open_tables() IS 'The tables in which open jobs have their rows while they wait or run.';
@@ -8251,7 +8422,7 @@ begin
   sample := '{}';
   exact := true;
   loop
-    select p.* into page from bulk_page(wanted, only_tenant, sources, place, 1000, 20000) p;
+    select p.* into page from bulk_page(wanted, only_tenant, sources, place, least(2500, max_matches), 20000) p;
     matches := matches + cardinality(page.ids);
     sample := (sample || page.ids)[:10];
     place := page.reached;
@@ -9330,6 +9501,10 @@ begin
       when 'paused' then array['queued', 'scheduled', 'canceled']
       when 'error' then array['queued', 'dead', 'canceled']
     end)::text[]) then
+    -- Written here because this function sees these moves anyway, whoever makes them.
+    if is_dormant(new.state) or is_dormant(old.state) then
+      perform note_dormancy(new, old.state);
+    end if;
     return new;
   end if;
   raise exception 'job % cannot go from % to %', old.id, old.state, new.state
@@ -9337,7 +9512,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.refuse_move() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.refuse_move() IS 'Refuse a change of a job that the state machine forbids.';
+COMMENT ON FUNCTION holdfast.refuse_move() IS 'Refuse a change of a job that the state machine forbids; note which jobs are dormant (see dormant.sql).';
 CREATE FUNCTION holdfast.refuse_no_tenant(tenant text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -9998,7 +10173,7 @@ CREATE FUNCTION holdfast.retire(after uuid DEFAULT NULL::uuid, max_jobs integer 
 $$;
 ALTER FUNCTION holdfast.retire(after uuid, max_jobs integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.retire(after uuid, max_jobs integer) IS 'Delete ended jobs whose retention is over, for leaders of older releases.';
-CREATE FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) RETURNS TABLE(ended integer, dead integer, visited integer, reached uuid, kept uuid)
+CREATE FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) RETURNS TABLE(success integer, canceled integer, dead integer, visited integer, reached uuid, kept uuid)
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -10017,7 +10192,8 @@ declare
   free    uuid[];
   recent  boolean;
 begin
-  ended := 0;
+  success := 0;
+  canceled := 0;
   dead := 0;
   if clock_timestamp() not between retire_counted.clock - interval '1 second' and retire_counted.clock + interval '1 minute' then
     reached := after;
@@ -10047,13 +10223,16 @@ begin
     kept := least(kept, (select o.id from unnest(over) as o (id) where o.id <> all (free) order by o.id limit 1));
     over := free;
   end if;
-  select count(*) filter (where j.state <> 'dead'), count(*) filter (where j.state = 'dead') into ended, dead
+  select count(*) filter (where j.state = 'success'), count(*) filter (where j.state = 'canceled'),
+    count(*) filter (where j.state = 'dead')
+  into success, canceled, dead
   from jobs j
   where j.id = any (over);
   -- Jobs are deleted after all their other rows. These may be too many for one call: the next one then starts here
   -- again.
-  if ended + dead > 0 and not take_away(over) then
-    ended := 0;
+  if success + canceled + dead > 0 and not take_away(over) then
+    success := 0;
+    canceled := 0;
     dead := 0;
     reached := origin;
     kept := null;
@@ -10062,7 +10241,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Do what `retire_known` does, and count the deleted jobs that were dead apart from those that had ended otherwise.';
+COMMENT ON FUNCTION holdfast.retire_counted(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) IS 'Do what `retire_known` does, and count the deleted jobs by state.';
 CREATE FUNCTION holdfast.retire_from(after uuid DEFAULT NULL::uuid, max_jobs integer DEFAULT 2000, max_visited integer DEFAULT 10000) RETURNS TABLE(deleted integer, visited integer, reached uuid, kept uuid)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10075,7 +10254,7 @@ CREATE FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select r.ended + r.dead, r.visited, r.reached, r.kept
+  select r.success + r.canceled + r.dead, r.visited, r.reached, r.kept
   from retire_counted(retire_known.clock, retire_known.after, retire_known.max_jobs, retire_known.max_visited) r
 $$;
 ALTER FUNCTION holdfast.retire_known(clock timestamp with time zone, after uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
@@ -11535,6 +11714,24 @@ CREATE FUNCTION holdfast.sole_adder() RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.sole_adder() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.sole_adder() IS 'Whether this transaction may write to `fingerprints`.';
+CREATE FUNCTION holdfast.source_rows(source text, only_tenant text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+  select case
+    -- Paused jobs, which have turn 0, are dormant.
+    when source = 'waiting' then
+      '(select w.* from waiting w where w.turn <> 0' || case when only_tenant is null then '' else ' and w.tenant = $1' end || ') s'
+    when only_tenant is null then format('%I s', source)
+    when source = 'dormant' then '(select d.* from dormant d where d.tenant = $1) s'
+    when source = 'ready' then
+      '(select r.* from unnest(entered_streams($1)) as t (id) cross join lateral (
+          select e.* from ready e where e.stream = t.id order by e.stream, e.rank, e.seq) r) s'
+    else format('(select e.* from %I e where exists (select from jobs o where o.id = e.job_id and o.tenant = $1)) s', source)
+  end
+$_$;
+ALTER FUNCTION holdfast.source_rows(source text, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.source_rows(source text, only_tenant text) IS 'The rows of a table of open jobs that a search among one tenant''s jobs ($1, null for all) looks at, as `s`.';
 CREATE FUNCTION holdfast.stands_alone() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -12202,6 +12399,13 @@ CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) R
 $$;
 ALTER FUNCTION holdfast.told(by text, at timestamp with time zone, note text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) IS 'Who did something, when and why, as far as it is known.';
+CREATE FUNCTION holdfast.too_late_note(decision text, note text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select concat_ws(': ', case decision when 'retry' then 'fail' else decision end, nullif(note, ''))
+$$;
+ALTER FUNCTION holdfast.too_late_note(decision text, note text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.too_late_note(decision text, note text) IS 'What the history says of a decision that came too late.';
 CREATE FUNCTION holdfast.touch_keys(key_ids uuid[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12597,6 +12801,12 @@ CREATE FUNCTION holdfast.verify(max_offences integer DEFAULT 100) RETURNS TABLE(
    from due d
    left join jobs j on j.id = d.job_id and j.run_at = d.run_at
    where j.state is null or j.state not in ('scheduled', 'retry')
+   limit max_offences)
+  union all
+  (select 'a dormant entry belongs to a job that is created, paused or in error', d.job_id, coalesce(j.state, 'missing')
+   from dormant d
+   left join jobs j on j.id = d.job_id
+   where j.state is null or not is_dormant(j.state)
    limit max_offences)
   union all
   (select 'one job of a target is under way', min(j.id::text)::uuid, format('target %s of %s: %s jobs', j.target, j.tenant, count(*))
@@ -13092,6 +13302,12 @@ CREATE VIEW holdfast.dead_letter_jobs AS
      LEFT JOIN holdfast.job_types t ON ((t.name = j.type)));
 ALTER VIEW holdfast.dead_letter_jobs OWNER TO holdfast_owner;
 COMMENT ON VIEW holdfast.dead_letter_jobs IS 'Dead letters as they may be read with psql, with the dead job itself and the end of its last attempt.';
+CREATE TABLE holdfast.dormant (
+    job_id uuid NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C"
+);
+ALTER TABLE holdfast.dormant OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.dormant IS 'Open jobs that neither wait for their turn nor run: created, paused or held in error.';
 CREATE SEQUENCE holdfast.places
     START WITH 1
     INCREMENT BY 1
@@ -13573,6 +13789,8 @@ ALTER TABLE ONLY holdfast.controls
     ADD CONSTRAINT controls_pkey PRIMARY KEY (kind, name);
 ALTER TABLE ONLY holdfast.dead_letters
     ADD CONSTRAINT dead_letters_pkey PRIMARY KEY (job_id);
+ALTER TABLE ONLY holdfast.dormant
+    ADD CONSTRAINT dormant_pkey PRIMARY KEY (job_id);
 ALTER TABLE ONLY holdfast.due
     ADD CONSTRAINT due_pkey PRIMARY KEY (run_at, job_id);
 ALTER TABLE ONLY holdfast.erasures
@@ -13651,6 +13869,7 @@ CREATE INDEX dead_letters_of_tenant ON holdfast.dead_letters USING btree (tenant
 CREATE INDEX dead_letters_old ON holdfast.dead_letters USING btree (job_id) WHERE (fingerprint IS NULL);
 CREATE INDEX dead_letters_open ON holdfast.dead_letters USING btree (tenant, died_at, job_id) WHERE (acknowledged_at IS NULL);
 CREATE INDEX dead_letters_unread ON holdfast.dead_letters USING btree (died_at, job_id) WHERE (acknowledged_at IS NULL);
+CREATE INDEX dormant_of_tenant ON holdfast.dormant USING btree (tenant, job_id);
 CREATE INDEX failing_fingerprint ON holdfast.failing USING btree (fingerprint, tenant, job_id);
 CREATE INDEX fingerprints_of_tenant ON holdfast.fingerprints USING btree (tenant, last_seen, fingerprint);
 CREATE INDEX fingerprints_of_type ON holdfast.fingerprints USING btree (type, last_seen, fingerprint, tenant);
@@ -13701,6 +13920,7 @@ CREATE TRIGGER guard_names BEFORE UPDATE OF tenant, queue, type ON holdfast.stre
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW EXECUTE FUNCTION holdfast.begin_limit();
+CREATE TRIGGER note_created AFTER INSERT ON holdfast.jobs FOR EACH ROW WHEN ((new.state = 'created'::text)) EXECUTE FUNCTION holdfast.note_created();
 CREATE TRIGGER printable BEFORE INSERT ON holdfast.streams FOR EACH ROW WHEN ((holdfast.unprintable(new.tenant) OR holdfast.unprintable(new.queue) OR holdfast.unprintable(new.type))) EXECUTE FUNCTION holdfast.refuse_stream();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.api_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
         CASE current_setting('holdfast.commit_secured'::text, true)
@@ -13929,6 +14149,8 @@ REVOKE ALL ON FUNCTION holdfast.drop_items(job_ids uuid[], max_items integer) FR
 REVOKE ALL ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_recovered(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_decisions(max_rows integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.drop_stray_dormant(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drop_stray_dormant(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_stray_due(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.drop_stray_entries(after text[], max_rows integer) FROM PUBLIC;
@@ -13969,6 +14191,7 @@ REVOKE ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids u
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.enqueue_plain(type text, payloads jsonb[], ids uuid[], queue text, tenant text, created_by text, alone boolean) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.entered_streams(only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.entry_fits(stream integer, rank integer, seq bigint, job_id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.entry_moved(job holdfast.jobs, priority integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.entry_streams(stream integer) FROM PUBLIC;
@@ -14074,6 +14297,7 @@ GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast
 REVOKE ALL ON FUNCTION holdfast.highest(bound text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.is_dormant(state text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_erased(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.is_maintained() TO holdfast_operator;
@@ -14196,7 +14420,11 @@ REVOKE ALL ON FUNCTION holdfast.normalized_message(message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_audit(actor text, key_id uuid, tenant text, action text, subject text, detail jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_clock_step(seconds double precision, place bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_control(kind text, name text, verb text, by text, by_key uuid, detail jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_created() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_decision(id uuid, request_id uuid, decision text, by text, note text, message text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.note_dormant(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.note_dormant(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.note_found(bulk holdfast.bulks, ids uuid[], reached text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.note_held(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.note_held(after text[], max_rows integer) TO holdfast_worker;
@@ -14415,6 +14643,7 @@ REVOKE ALL ON FUNCTION holdfast.situation(job holdfast.jobs, only_tenant text) F
 REVOKE ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.snooze(worker text, job_ids uuid[], attempts integer[], delays double precision[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.sole_adder() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.source_rows(source text, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stands_alone() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text, args jsonb, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.start_bulk(action text, query text, tree jsonb, by text, args jsonb, note text, only_tenant text, by_key uuid) TO holdfast_operator;
@@ -14459,6 +14688,7 @@ GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, b
 REVOKE ALL ON FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.too_late_note(decision text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.trim_fingerprints(of_tenant text, max_rows integer) FROM PUBLIC;

@@ -86,10 +86,10 @@ class BrowseStore:
 
     async def clean_up(
         self, *, by: str, dry_run: bool, after: UUID | None, visit: int
-    ) -> tuple[int, int, UUID | None]:
-        """Delete, or count, jobs whose retention is over: how many had ended, how many were dead, where to go on."""
+    ) -> tuple[tuple[int, int, int], UUID | None]:
+        """Delete, or count, jobs whose retention is over: of `success`, `canceled` and `dead`, and where to go on."""
         (row,) = await self._session.rows("clean_up", by, dry_run, after, visit)
-        return row["ended"], row["dead"], row["reached"]
+        return (row["success"], row["canceled"], row["dead"]), row["reached"]
 
     async def job(self, job_id: UUID, tenant: str | None) -> Job | None:
         """One job, with all its fields."""

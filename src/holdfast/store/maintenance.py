@@ -351,6 +351,14 @@ class MaintenanceStore:
         """Drop entries of jobs that do not wait for that moment."""
         return await self._walk("drop_stray_due", after, most)
 
+    async def drop_stray_dormant(self, after: list[str] | None, most: int) -> Walked:
+        """Drop rows of jobs that are not created, paused or in error."""
+        return await self._walk("drop_stray_dormant", after, most)
+
+    async def note_dormant(self, after: list[str] | None, most: int) -> Walked:
+        """Note jobs that were created, paused or in error before there was a table of them."""
+        return await self._walk("note_dormant", after, most)
+
     async def show_hidden(self, after: list[str] | None, most: int) -> Walked:
         """Bring back entries that are hidden from claims without being parked."""
         return await self._walk("show_hidden", after, most)

@@ -32,9 +32,7 @@ ROUNDS = [
 
 
 @pytest.mark.timeout(120 + 2 * CHAOS_SECONDS)
-def test_killed_at_any_moment(
-    home: Path, join: Callable[[Path], User], chance: random.Random, deeds: Deeds
-) -> None:
+def test_killed_at_any_moment(home: Path, join: Callable[[Path], User], chance: random.Random, deeds: Deeds) -> None:
     with server_for(home) as server:
         query(server.url, "create table kept (number bigint)")
     server.stop()

@@ -21,7 +21,16 @@ from holdfast.maintenance.duties.requests import Requests
 from holdfast.maintenance.duties.retention import Retention
 from holdfast.maintenance.duties.schedules import FireSchedules, ForgetFires, RetireSchedules
 from holdfast.maintenance.duties.seating import Seating
-from holdfast.maintenance.duties.strays import Headless, Hidden, LostHeads, StrayDue, StrayEntries, StrayLeases
+from holdfast.maintenance.duties.strays import (
+    Headless,
+    Hidden,
+    LostHeads,
+    OldDormant,
+    StrayDormant,
+    StrayDue,
+    StrayEntries,
+    StrayLeases,
+)
 from holdfast.maintenance.duties.streams import ForgetStreams, ServeStreams
 from holdfast.maintenance.duty import Duty
 from holdfast.maintenance.patience import LeaseJudge
@@ -45,11 +54,13 @@ DUTIES: tuple[type[Duty], ...] = (
     StrayLeases,
     StrayEntries,
     StrayDue,
+    StrayDormant,
     Hidden,
     LostHeads,
     Headless,
     OldLetters,
     OldFailures,
+    OldDormant,
     Fingerprints,
     Recovered,
     ForgetFingerprints,

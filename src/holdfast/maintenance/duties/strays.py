@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.maintenance.duties.walks import Walk
 from holdfast.store.maintenance import MaintenanceStore
 
-__all__ = ["Headless", "Hidden", "LostHeads", "StrayDue", "StrayEntries", "StrayLeases"]
+__all__ = ["Headless", "Hidden", "LostHeads", "OldDormant", "StrayDormant", "StrayDue", "StrayEntries", "StrayLeases"]
 
 
 class StrayLeases(Walk):
@@ -36,6 +36,24 @@ class StrayDue(Walk):
     interval_seconds = 60.0
     share = 0.02
     longest_rest_seconds = 5.0
+
+
+class StrayDormant(Walk):
+    """Drops rows of `dormant` whose jobs have moved on; slow, too."""
+
+    name = "stray dormant"
+    step = staticmethod(MaintenanceStore.drop_stray_dormant)
+    mends = "stray dormant entries"
+    interval_seconds = 60.0
+    share = 0.02
+    longest_rest_seconds = 5.0
+
+
+class OldDormant(Walk):
+    """Notes jobs that were created, paused or in error before there was a table of them."""
+
+    name = "old dormant"
+    step = staticmethod(MaintenanceStore.note_dormant)
 
 
 class Hidden(Walk):

@@ -114,30 +114,72 @@ as $$
     end::jsonb)
 $$;
 
--- Where the jobs that fit are looked for: in the tables of the states that the query allows, or among all jobs. Letters
--- come last: a job that has left the other tables when they are read has died before, or does not fit any more. Tenants
--- other than the default one have no index on those tables: their own jobs are walked over.
+-- Where the jobs that fit are looked for: in the tables of the states that the query allows. Letters come last: a job that
+-- has left the other tables when they are read has died before, or does not fit any more. Only jobs that ended well or were
+-- canceled have no other table than `jobs`. It is also walked over while it is not known yet which jobs are dormant, and for
+-- one tenant if very many jobs of all tenants are due later: `due` does not know whose they are (`source_rows`).
 create or replace function bulk_sources(tree jsonb, only_tenant text) returns text[]
-language plpgsql immutable
+language plpgsql stable
 set search_path from current
 as $$
 declare
   allowed text[] := allowed_states(tree);
 begin
-  if allowed = array['dead'] then
-    return array['letters'];
-  elsif not allowed <@ array['scheduled', 'queued', 'running', 'retry', 'dead'] or coalesce(only_tenant, 'default') <> 'default' then
+  if allowed && array['success', 'canceled']
+    or allowed && array['created', 'paused', 'error'] and exists (select from walks w where w.name = 'dormant')
+    or only_tenant is not null and allowed && array['scheduled', 'retry']
+      and pg_relation_size('due') > search_limit('due', 8388608) then
     return array['jobs'];
   end if;
   return array(
     select s.source
     from unnest(
-      array['due', 'waiting', 'ready', 'leases', 'letters'],
-      array['scheduled retry', 'queued', 'queued', 'running', 'dead'])
+      array['due', 'waiting', 'ready', 'leases', 'dormant', 'letters'],
+      array['scheduled retry', 'queued', 'queued', 'running', 'created paused error', 'dead'])
       with ordinality as s (source, states, place)
     where allowed && string_to_array(s.states, ' ')
     order by s.place);
 end
+$$;
+
+-- The rows of a table of open jobs that a search among one tenant's jobs ($1, null for all) looks at, as `s`. Those of
+-- one tenant in `ready` come in the order of its key. Where a page ends depends on these rows only, so it tells nothing about the jobs of others.
+create or replace function source_rows(source text, only_tenant text) returns text
+language sql immutable
+set search_path from current
+as $$
+  select case
+    -- Paused jobs, which have turn 0, are dormant.
+    when source = 'waiting' then
+      '(select w.* from waiting w where w.turn <> 0' || case when only_tenant is null then '' else ' and w.tenant = $1' end || ') s'
+    when only_tenant is null then format('%I s', source)
+    when source = 'dormant' then '(select d.* from dormant d where d.tenant = $1) s'
+    when source = 'ready' then
+      '(select r.* from unnest(entered_streams($1)) as t (id) cross join lateral (
+          select e.* from ready e where e.stream = t.id order by e.stream, e.rank, e.seq) r) s'
+    else format('(select e.* from %I e where exists (select from jobs o where o.id = e.job_id and o.tenant = $1)) s', source)
+  end
+$$;
+
+-- The streams with entries in `ready` that belong to a tenant, or whose row is not there: it comes back later than an entry
+-- may (see streams.sql). Each stream is looked up once, however many entries it has.
+create or replace function entered_streams(only_tenant text) returns integer[]
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+  with recursive found as (
+    select min(r.stream) as stream from ready r
+    union all
+    select (select min(r.stream) from ready r where r.stream > f.stream) from found f where f.stream is not null
+  )
+  select array(
+    select f.stream
+    from found f
+    where f.stream is not null
+      and not exists (select from streams s where s.id = stream_of(f.stream) and s.tenant <> only_tenant)
+    order by f.stream)
 $$;
 
 -- Some of the jobs that fit, and where to go on; `reached` is null at the end. Jobs move between the tables of open
@@ -180,12 +222,14 @@ begin
       when 'waiting' then 's.tenant, s.target, s.turn, s.place'
       when 'ready' then 's.stream, s.rank, s.seq'
       when 'leases' then 's.job_id'
+      when 'dormant' then case when only_tenant is null then 's.job_id' else 's.tenant, s.job_id' end
     end;
     start := case source
       when 'due' then '$3[2]::timestamptz, $3[3]::uuid'
       when 'waiting' then '$3[2], $3[3], $3[4]::smallint, $3[5]::bigint'
       when 'ready' then '$3[2]::integer, $3[3]::integer, $3[4]::bigint'
       when 'leases' then '$3[2]::uuid'
+      when 'dormant' then case when only_tenant is null then '$3[2]::uuid' else '$3[2], $3[3]::uuid' end
     end;
     execute format($q$
       select coalesce(array_agg(w.job_id order by w.number) filter (where w.fits), '{}'),
@@ -194,16 +238,18 @@ begin
         select s.job_id, s.keys, s.number, exists (
             select from jobs j where j.id = s.job_id and ($1 is null or j.tenant = $1) and (%1$s)) as fits
         from (
-          select s.job_id, array[%2$s] as keys, row_number() over (order by %3$s) as number
-          from %4$I s
+          select s.job_id, array[%2$s] as keys, row_number() over (%3$s) as number
+          from %4$s
           where %5$s
-          order by %3$s
+          %3$s
           limit $4) s) w
       $q$,
       query_condition(tree),
       case source when 'due' then $x$to_jsonb(s.run_at) #>> '{}', s.job_id::text$x$
         else array_to_string(array(select k || '::text' from unnest(string_to_array(keys, ', ')) as k), ', ') end,
-      keys, source, case when place[2] is null then 'true' else format('(%s) > (%s)', keys, start) end)
+      -- A tenant's entries come in this order; the planner does not know that, and would sort all of them for each page.
+      case when source <> 'ready' or only_tenant is null then 'order by ' || keys end,
+      source_rows(source, only_tenant), case when place[2] is null then 'true' else format('(%s) > (%s)', keys, start) end)
     into ids, start, seen
     using only_tenant, null, place, max_jobs, null, null, tree;
     reached := case when seen = max_jobs then
@@ -272,7 +318,7 @@ begin
   sample := '{}';
   exact := true;
   loop
-    select p.* into page from bulk_page(wanted, only_tenant, sources, place, 1000, 20000) p;
+    select p.* into page from bulk_page(wanted, only_tenant, sources, place, least(2500, max_matches), 20000) p;
     matches := matches + cardinality(page.ids);
     sample := (sample || page.ids)[:10];
     place := page.reached;

@@ -30,7 +30,7 @@ $$;
 create or replace function open_tables() returns text[]
 language sql immutable parallel safe
 as $$
-  select array['due', 'waiting', 'ready', 'leases']
+  select array['due', 'waiting', 'ready', 'leases', 'dormant']
 $$;
 
 -- Gather the ids of all open jobs that may fit, as they are at one moment. Only ids are read and kept: a million take
@@ -55,7 +55,11 @@ begin
   from unnest(tables) as t (name);
   if not is_much then
     -- One statement, so one moment.
-    for id in execute (select string_agg(format('select s.job_id from %I s', t.name), ' union all ') from unnest(tables) as t (name))
+    for id in
+      execute (
+        select string_agg(format('select s.job_id from %s', source_rows(t.name, bulk.tenant)), ' union all ')
+        from unnest(tables) as t (name))
+      using bulk.tenant
     loop
       chunk := chunk || id;
       if cardinality(chunk) = 200 then

@@ -5,7 +5,7 @@
 -- clause is short because the server parses it again for every statement. The trigger runs after the update because one
 -- before it would lock each row first, which is written to the WAL.
 
--- Refuse a change of a job that the state machine forbids.
+-- Refuse a change of a job that the state machine forbids; note which jobs are dormant (see dormant.sql).
 create or replace function refuse_move() returns trigger
 language plpgsql
 set search_path from current
@@ -48,6 +48,10 @@ begin
       when 'paused' then array['queued', 'scheduled', 'canceled']
       when 'error' then array['queued', 'dead', 'canceled']
     end)::text[]) then
+    -- Written here because this function sees these moves anyway, whoever makes them.
+    if is_dormant(new.state) or is_dormant(old.state) then
+      perform note_dormancy(new, old.state);
+    end if;
     return new;
   end if;
   raise exception 'job % cannot go from % to %', old.id, old.state, new.state

@@ -89,8 +89,15 @@ as $$
   where d.job_id = foregone_answer.id and d.request_id = foregone_answer.request_id
 $$;
 
+-- What the history says of a decision that came too late.
+create or replace function too_late_note(decision text, note text) returns text
+language sql immutable parallel safe
+as $$
+  select concat_ws(': ', case decision when 'retry' then 'fail' else decision end, nullif(note, ''))
+$$;
+
 -- Forget a decision whose request has been executed. If the job ended otherwise before, its history says that the
--- decision came too late.
+-- decision came too late, unless the attempt's success has said so, because its lease had the decision (`complete`).
 create or replace function forget_decision(id uuid, request_id uuid, answer text) returns void
 language sql
 set search_path from current
@@ -103,10 +110,14 @@ as $$
   )
   insert into job_events (job_id, event, by, note)
   select over.job_id, 'too-late', over.by,
-    concat_ws(': ', over.decision, case when not is_erased(over.job_id) then nullif(over.note, '') end)
+    too_late_note(over.decision, case when not is_erased(over.job_id) then over.note end)
   from over
   join jobs j on j.id = over.job_id
   where answer = 'already-final' and j.state <> decided_state(over.decision)
+    and not exists (
+      select from job_events e
+      where e.job_id = over.job_id and e.event = 'too-late' and e.by is not distinct from over.by
+        and e.note = too_late_note(over.decision, over.note))
 $$;
 
 -- Drop decisions whose request has ended: hand-written SQL ended it, or a repeat met it in its last moment. Answers how

@@ -53,7 +53,7 @@ as $$
     where j.ctid >= format('(%s,0)', least(first_page, 4294967295))::tid
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
       and (
-        j.state in ('queued', 'running', 'scheduled', 'retry')
+        j.state in ('queued', 'running', 'scheduled', 'retry', 'created', 'paused', 'error')
         or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 
@@ -98,7 +98,8 @@ as $$
   from broken_among(array(
     select j.id
     from jobs j
-    where j.id >= first and j.id <= last and j.state in ('queued', 'running', 'scheduled', 'retry'))) b
+    where j.id >= first and j.id <= last
+      and j.state in ('queued', 'running', 'scheduled', 'retry', 'created', 'paused', 'error'))) b
 $$;
 
 -- Those of the given jobs that are open and lack their side row, or that have ended without a time or with a dedup key.
@@ -114,6 +115,9 @@ as $$
     when 'running' then 'running-without-lease'
     when 'scheduled' then 'waiting-without-due'
     when 'retry' then 'waiting-without-due'
+    when 'created' then 'dormant-without-row'
+    when 'paused' then 'dormant-without-row'
+    when 'error' then 'dormant-without-row'
     else 'ended-by-hand'
   end
   from jobs j
@@ -139,7 +143,10 @@ as $$
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
       when 'retry' then
         not exists (select from due d where d.run_at = j.run_at and d.job_id = j.id)
-      else j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
+      else is_dormant(j.state) and not exists (select from dormant d where d.job_id = j.id)
+        -- Those from before there was this table are not broken (`note_dormant`).
+        and not exists (select from walks w where w.name = 'dormant')
+        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 
@@ -161,6 +168,11 @@ begin
 
   if fault = 'waiting-without-due' then
     insert into due (run_at, job_id) values (job.run_at, job.id) on conflict do nothing;
+    return true;
+  end if;
+
+  if fault = 'dormant-without-row' then
+    perform note_dormancy(job, null);
     return true;
   end if;
 

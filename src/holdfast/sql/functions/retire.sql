@@ -16,13 +16,13 @@ create or replace function retire_known(
 language sql security definer
 set search_path from current
 as $$
-  select r.ended + r.dead, r.visited, r.reached, r.kept
+  select r.success + r.canceled + r.dead, r.visited, r.reached, r.kept
   from retire_counted(retire_known.clock, retire_known.after, retire_known.max_jobs, retire_known.max_visited) r
 $$;
 
--- Do what `retire_known` does, and count the deleted jobs that were dead apart from those that had ended otherwise.
+-- Do what `retire_known` does, and count the deleted jobs by state.
 create or replace function retire_counted(clock timestamptz, after uuid, max_jobs integer, max_visited integer)
-returns table (ended integer, dead integer, visited integer, reached uuid, kept uuid)
+returns table (success integer, canceled integer, dead integer, visited integer, reached uuid, kept uuid)
 language plpgsql
 set search_path from current
 set jit = off
@@ -41,7 +41,8 @@ declare
   free    uuid[];
   recent  boolean;
 begin
-  ended := 0;
+  success := 0;
+  canceled := 0;
   dead := 0;
   if clock_timestamp() not between retire_counted.clock - interval '1 second' and retire_counted.clock + interval '1 minute' then
     reached := after;
@@ -71,13 +72,16 @@ begin
     kept := least(kept, (select o.id from unnest(over) as o (id) where o.id <> all (free) order by o.id limit 1));
     over := free;
   end if;
-  select count(*) filter (where j.state <> 'dead'), count(*) filter (where j.state = 'dead') into ended, dead
+  select count(*) filter (where j.state = 'success'), count(*) filter (where j.state = 'canceled'),
+    count(*) filter (where j.state = 'dead')
+  into success, canceled, dead
   from jobs j
   where j.id = any (over);
   -- Jobs are deleted after all their other rows. These may be too many for one call: the next one then starts here
   -- again.
-  if ended + dead > 0 and not take_away(over) then
-    ended := 0;
+  if success + canceled + dead > 0 and not take_away(over) then
+    success := 0;
+    canceled := 0;
     dead := 0;
     reached := origin;
     kept := null;
@@ -108,7 +112,7 @@ $$;
 -- within the last seconds: then it has seen every step of the clock. Roles: operator.
 create or replace function clean_up_as(
   by text, dry_run boolean, after uuid default null, max_visited integer default 5000, by_key uuid default null
-) returns table (ended bigint, dead bigint, reached uuid)
+) returns table (success bigint, canceled bigint, dead bigint, reached uuid)
 language plpgsql security definer
 set search_path from current
 set jit = off
@@ -122,14 +126,21 @@ declare
   origin  uuid := coalesce(after, '00000000-0000-0000-0000-000000000000');
   over_at timestamptz := retention_horizon(false);
   died    timestamptz := retention_horizon(true);
+  recent  boolean;
 begin
   perform check_signed(by, null);
   if dry_run then
-    select count(*) filter (where chunk.over and chunk.state <> 'dead'),
+    select count(*) filter (where chunk.over and chunk.state = 'success'),
+      count(*) filter (where chunk.over and chunk.state = 'canceled'),
       count(*) filter (where chunk.over and chunk.state = 'dead'),
-      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end
-    into ended, dead, reached
-    from (select c.id, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+      case when count(*) = max_visited then (array_agg(chunk.id))[max_visited] end,
+      bool_and(chunk.created_at >= greatest(over_at, died))
+    into success, canceled, dead, reached, recent
+    from (select c.id, c.created_at, c.state, c.over from judged(origin, over_at, died) c limit max_visited) chunk;
+    -- As the deletion does: the following jobs are younger still, up to ids of another kind.
+    if recent and reached >= first_id(greatest(over_at, died)) then
+      reached := greatest(reached, first_id(now() + interval '1 day'));
+    end if;
     return next;
     return;
   end if;
@@ -144,7 +155,7 @@ begin
       'ended_before', readable(over_at), 'acknowledged_before', readable(died))));
   end if;
   return query
-  select r.ended::bigint, r.dead::bigint, r.reached
+  select r.success::bigint, r.canceled::bigint, r.dead::bigint, r.reached
   from retire_counted(clock_timestamp(), after, max_visited, max_visited) r;
 end
 $$;

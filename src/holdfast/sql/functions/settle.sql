@@ -51,13 +51,21 @@ begin
       order by r.job_id) report
     where l.job_id = any (job_ids) and l.job_id = report.job_id and l.attempt = report.attempt
       and l.worker = complete.worker
-    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position
+    returning l.job_id, l.attempt, l.claimed_at, l.ready_at, l.worker, report.position,
+      coalesce(l.verdict, l.interrupt) as decision, l.interrupted_by, l.interrupt_note
   ), ended as (
     update jobs j
     set state = 'success', result = results[gone.position], finished_at = moment, updated_at = moment, dedup_key = null
     from gone
     where j.id = any (job_ids) and j.id = gone.job_id and j.state = 'running' and j.attempt = gone.attempt
-    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position
+    returning j.id, j.attempt, j.tenant, j.target, gone.claimed_at, gone.ready_at, gone.worker, gone.position,
+      gone.decision, gone.interrupted_by, gone.interrupt_note
+  ), late as (
+    -- Success wins. What somebody had decided about this attempt is in the history, at least.
+    insert into job_events (job_id, event, by, note)
+    select e.id, 'too-late', e.interrupted_by, too_late_note(e.decision, e.interrupt_note)
+    from ended e
+    where e.decision is not null
   ), logged as (
     insert into job_attempts (
       job_id, attempt, started_at, finished_at, queue_ms, duration_ms, outcome, worker, log_excerpt)

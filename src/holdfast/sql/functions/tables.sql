@@ -14,6 +14,7 @@ comment on table clock_steps is 'By how much the clock of the database jumped, a
 comment on table closed_types is 'Job types that take no new jobs, with who closed them and why.';
 comment on table controls is 'What operators paused, limited or weighted, and circuits that are not closed.';
 comment on table dead_letters is 'A row for each dead job, until somebody has acknowledged it and retention deletes it.';
+comment on table dormant is 'Open jobs that neither wait for their turn nor run: created, paused or held in error.';
 comment on table due is 'Scheduled and retrying jobs, by the moment at which they become eligible.';
 comment on table erasures is 'How far jobs are erased whose rows are too many for one call.';
 comment on table failing is 'Open jobs whose last attempt failed, with the fingerprint of that failure.';

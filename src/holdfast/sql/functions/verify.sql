@@ -51,6 +51,12 @@ as $$
    where j.state is null or j.state not in ('scheduled', 'retry')
    limit max_offences)
   union all
+  (select 'a dormant entry belongs to a job that is created, paused or in error', d.job_id, coalesce(j.state, 'missing')
+   from dormant d
+   left join jobs j on j.id = d.job_id
+   where j.state is null or not is_dormant(j.state)
+   limit max_offences)
+  union all
   (select 'one job of a target is under way', min(j.id::text)::uuid, format('target %s of %s: %s jobs', j.target, j.tenant, count(*))
    from jobs j
    join leases l on l.job_id = j.id

@@ -114,7 +114,7 @@ select job_id, depth, complete from holdfast.job_family($1, $2, $3);
 
 -- name: clean_up
 -- Delete, or count, ended jobs whose retention is over.
-select ended, dead, reached from holdfast.clean_up_as($1, $2, $3, $4);
+select success, canceled, dead, reached from holdfast.clean_up_as($1, $2, $3, $4);
 
 -- name: list_failures
 -- Failures by fingerprint, the most recent first.

@@ -26,7 +26,7 @@ where d.datname = current_database();
 -- Triggers that refuse illegal changes and make commits durable: those that are disabled or missing.
 with needed (relation, trigger) as (
   values ('jobs', 'guard_insert'), ('jobs', 'guard_update'), ('jobs', 'guard_delete'), ('jobs', 'guard_truncate'),
-    ('jobs', 'guard_names'), ('streams', 'guard_names'), ('streams', 'guard_delete'), ('streams', 'printable'),
+    ('jobs', 'guard_names'), ('jobs', 'note_created'), ('streams', 'guard_names'), ('streams', 'guard_delete'), ('streams', 'printable'),
     ('settings', 'usable'),
     ('jobs', 'secured_insert'), ('jobs', 'secured_update'), ('audit_log', 'audit_append_only'),
     ('controls', 'controls_begin_limit'), ('job_types', 'job_types_begin_limit')

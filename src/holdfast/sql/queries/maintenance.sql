@@ -76,6 +76,14 @@ select mended, reached from holdfast.drop_stray_entries($1, $2);
 -- Drop entries of `due` whose job does not fit.
 select mended, reached from holdfast.drop_stray_due($1, $2);
 
+-- name: drop_stray_dormant
+-- Drop rows of `dormant` whose job does not fit.
+select mended, reached from holdfast.drop_stray_dormant($1, $2);
+
+-- name: note_dormant
+-- Note jobs that were created, paused or in error before there was a table of them.
+select mended, reached from holdfast.note_dormant($1, $2);
+
 -- name: show_hidden
 -- Bring back entries that are hidden from claims without being parked.
 select mended, reached from holdfast.show_hidden($1, $2);
