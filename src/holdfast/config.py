@@ -164,13 +164,26 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(name="poll_interval", default=1.0, parse=_seconds(0.01, 3600), description="seconds between polls for work"),
     Entry(name="heartbeat_seconds", default=2.0, parse=_seconds(0.05, 3600), description="seconds between heartbeats"),
-    Entry(name="fast_timeout_seconds", default=120.0, parse=_TIMEOUT, description="timeout of the fast lane"),
-    Entry(name="general_timeout_seconds", default=1200.0, parse=_TIMEOUT, description="timeout of the general lane"),
+    Entry(
+        name="fast_timeout_seconds",
+        default=120.0,
+        parse=_TIMEOUT,
+        description="timeout of the fast lane, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="general_timeout_seconds",
+        default=1200.0,
+        parse=_TIMEOUT,
+        description="timeout of the general lane, for job types that declare none",
+        engine=True,
+    ),
     Entry(
         name="shutdown_grace_period_seconds",
         default=300.0,
-        parse=_seconds(0),
+        parse=_seconds(*BOUNDS["delay"][:2]),
         description="how long running jobs may continue after SIGTERM",
+        engine=True,
     ),
     Entry(
         name="drain_policy",
@@ -178,6 +191,7 @@ ENTRIES: tuple[Entry, ...] = (
         parse=_choice("auto", "pause", "requeue"),
         description="what becomes of jobs that a drain interrupts; auto: those of types with on_failure=hold are "
         "paused, others handed back; pause and requeue apply to all jobs with a target",
+        engine=True,
     ),
     Entry(
         name="event_loop",
@@ -204,6 +218,34 @@ ENTRIES: tuple[Entry, ...] = (
         default=3,
         parse=_whole(1, 2**31 - 1),
         description="how many failures and lost leases a job may have",
+        engine=True,
+    ),
+    Entry(
+        name="retry_base_seconds",
+        default=1.0,
+        parse=_seconds(*BOUNDS["backoff_base"][:2]),
+        description="delay before the first retry, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="retry_factor",
+        default=2.0,
+        parse=_number(*BOUNDS["backoff_factor"][:2]),
+        description="by what the delay grows with each retry, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="retry_max_seconds",
+        default=300.0,
+        parse=_seconds(*BOUNDS["backoff_max"][:2]),
+        description="longest delay before a retry, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="retry_jitter",
+        default=0.1,
+        parse=_number(*BOUNDS["backoff_jitter"][:2]),
+        description="random part that is added to the delay of a retry, for job types that declare none",
         engine=True,
     ),
     Entry(
@@ -291,6 +333,10 @@ class Config:
     log_level: str
     lease_sec_default: float
     max_attempts_default: int
+    retry_base_seconds: float
+    retry_factor: float
+    retry_max_seconds: float
+    retry_jitter: float
     payload_max_bytes: int
     validate_payloads: str
     result_max_bytes: int

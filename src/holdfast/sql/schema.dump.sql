@@ -1856,8 +1856,8 @@ begin
   from jsonb_array_elements(definitions) as definition
   cross join (values
     ('name', 200, true), ('queue', 200, true), ('lane', 200, true), ('on_failure', 200, true), ('limit_key', 1000, false),
-    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, true), ('backoff_factor', null, true),
-    ('backoff_max', null, true), ('backoff_jitter', null, true))
+    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, false), ('backoff_factor', null, false),
+    ('backoff_max', null, false), ('backoff_jitter', null, false))
     as field (name, most, required)
   where jsonb_typeof(definition) <> 'object'
     or case coalesce(jsonb_typeof(definition -> field.name), 'null')
@@ -4789,10 +4789,10 @@ CREATE TABLE holdfast.job_types (
     queue text DEFAULT 'default'::text NOT NULL,
     lane text DEFAULT 'general'::text NOT NULL,
     max_attempts integer,
-    backoff_base real DEFAULT 1 NOT NULL,
-    backoff_factor real DEFAULT 2 NOT NULL,
-    backoff_max real DEFAULT 300 NOT NULL,
-    backoff_jitter real DEFAULT 0.1 NOT NULL,
+    backoff_base real,
+    backoff_factor real,
+    backoff_max real,
+    backoff_jitter real,
     timeout_seconds real,
     lease_seconds real,
     on_failure text DEFAULT 'retry'::text NOT NULL,
@@ -9794,11 +9794,22 @@ declare
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
     when 'STREAMS_PER_TENANT' then 'streams'
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
+    when 'FAST_TIMEOUT_SECONDS' then 'timeout'
+    when 'GENERAL_TIMEOUT_SECONDS' then 'timeout'
+    when 'SHUTDOWN_GRACE_PERIOD_SECONDS' then 'delay'
+    when 'RETRY_BASE_SECONDS' then 'backoff_base'
+    when 'RETRY_FACTOR' then 'backoff_factor'
+    when 'RETRY_MAX_SECONDS' then 'backoff_max'
+    when 'RETRY_JITTER' then 'backoff_jitter'
+  end;
+  choices text[] := case name
+    when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
+    when 'DRAIN_POLICY' then array['auto', 'pause', 'requeue']
   end;
 begin
-  if name = 'VALIDATE_PAYLOADS' then
-    return case when value not in ('refuse', 'warn', 'off') then
-      format('%s must be refuse, warn or off, not %s', name, quote_literal(left(value, 40)))
+  if choices is not null then
+    return case when value <> all (choices) then
+      format('%s must be %s, %s or %s, not %s', name, choices[1], choices[2], choices[3], quote_literal(left(value, 40)))
     end;
   end if;
   if bound is null then
@@ -9891,11 +9902,15 @@ begin
     from told t
     cross join lateral (select t.verdict is not null as judged) operator
   ), verdict as materialized (
+    -- What a type does not declare is read at most once, and only if a job is retried: subqueries wait until then.
     select judged.*, cost.failures, next.state,
       case next.state
         when 'retry' then now() + make_interval(secs => coalesce(judged.delay, backoff_seconds(
-          cost.failures, coalesce(t.backoff_base, 1), coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, 300),
-          coalesce(t.backoff_jitter, 0.1))))
+          cost.failures,
+          coalesce(t.backoff_base, (select setting('RETRY_BASE_SECONDS')::double precision)),
+          coalesce(t.backoff_factor, (select setting('RETRY_FACTOR')::double precision)),
+          coalesce(t.backoff_max, (select setting('RETRY_MAX_SECONDS')::double precision)),
+          coalesce(t.backoff_jitter, (select setting('RETRY_JITTER')::double precision)))))
         when 'scheduled' then now() + make_interval(secs => judged.delay)
         else now()
       end as run_at,
@@ -11518,6 +11533,14 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.work_left(streams integer[]) IS 'Whether a worker for these streams has anything left to do: a job that is ready, running, retrying or snoozed (among the next thousand that are due), a target without a head, or a request.';
+CREATE FUNCTION holdfast.worker_settings() RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(jsonb_object_agg(s.name, s.value), '{}') from settings s where s.value is not null
+$$;
+ALTER FUNCTION holdfast.worker_settings() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.worker_settings() IS 'The settings that the database has a value for, as a running worker learns them with each heartbeat.';
 CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -12912,6 +12935,8 @@ REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken
 REVOKE ALL ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.worker_settings() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.worker_settings() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;
 GRANT SELECT ON TABLE holdfast.dead_letter_jobs TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.job_queue_health TO holdfast_operator;

@@ -17,11 +17,22 @@ declare
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
     when 'STREAMS_PER_TENANT' then 'streams'
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
+    when 'FAST_TIMEOUT_SECONDS' then 'timeout'
+    when 'GENERAL_TIMEOUT_SECONDS' then 'timeout'
+    when 'SHUTDOWN_GRACE_PERIOD_SECONDS' then 'delay'
+    when 'RETRY_BASE_SECONDS' then 'backoff_base'
+    when 'RETRY_FACTOR' then 'backoff_factor'
+    when 'RETRY_MAX_SECONDS' then 'backoff_max'
+    when 'RETRY_JITTER' then 'backoff_jitter'
+  end;
+  choices text[] := case name
+    when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
+    when 'DRAIN_POLICY' then array['auto', 'pause', 'requeue']
   end;
 begin
-  if name = 'VALIDATE_PAYLOADS' then
-    return case when value not in ('refuse', 'warn', 'off') then
-      format('%s must be refuse, warn or off, not %s', name, quote_literal(left(value, 40)))
+  if choices is not null then
+    return case when value <> all (choices) then
+      format('%s must be %s, %s or %s, not %s', name, choices[1], choices[2], choices[3], quote_literal(left(value, 40)))
     end;
   end if;
   if bound is null then
@@ -73,6 +84,15 @@ as $$
   from settings s
   where only_name is null or s.name = only_name
   order by s.name
+$$;
+
+-- The settings that the database has a value for, as a running worker learns them with each heartbeat. Where there is
+-- none, its own environment counts, which a connection through a pooler does not have. Roles: worker.
+create or replace function worker_settings() returns jsonb
+language sql security definer stable
+set search_path from current
+as $$
+  select coalesce(jsonb_object_agg(s.name, s.value), '{}') from settings s where s.value is not null
 $$;
 
 -- Set a setting, or return it (with a value of null) to environment and default. Answers whether anything changed; null
