@@ -41,6 +41,7 @@ _MODULES = {
     "audit": "audit",
     "cleanup": "cleanup",
     "settings": "settings",
+    "workers": "workers",
     "correlation": "lineage",
     "config": "config",
     "doctor": "doctor",

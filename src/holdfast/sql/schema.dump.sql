@@ -5161,6 +5161,14 @@ CREATE FUNCTION holdfast.is_parked(stream integer) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_parked(stream integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_parked(stream integer) IS 'Whether an entry with this number is parked.';
+CREATE FUNCTION holdfast.is_quiet(worker text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from workers w where w.id = is_quiet.worker and w.quiet_at is not null)
+$$;
+ALTER FUNCTION holdfast.is_quiet(worker text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_quiet(worker text) IS 'Whether somebody has told a worker to claim no more.';
 CREATE FUNCTION holdfast.is_rate(gate text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6114,6 +6122,59 @@ CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_na
 $$;
 ALTER FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) IS 'Job types by name, with waiting and running jobs, pauses and limits, what workers published about the type, and how many live workers know it.';
+CREATE FUNCTION holdfast.list_workers(only_tenant text DEFAULT NULL::text, only_worker text DEFAULT NULL::text, after text DEFAULT NULL::text, max_rows integer DEFAULT 50) RETURNS TABLE(worker text, host text, pid integer, version text, kind text, lanes jsonb, used jsonb, types text[], queues text[], tenants text[], started_at timestamp with time zone, heartbeat_at timestamp with time zone, state text, quiet_at timestamp with time zone, quiet_by text, quiet_note text, running bigint, jobs jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with page as materialized (
+    select w.*
+    from workers w
+    where (only_worker is null or w.id = only_worker)
+      and (list_workers.after is null or w.id > list_workers.after)
+      and (only_tenant is null or w.tenants is null or only_tenant = any (w.tenants))
+    order by w.id
+    limit least(greatest(max_rows, 0), 10000)
+  ), begun as (
+    select l.worker, l.job_id, l.attempt, l.claimed_at, s.type, s.tenant, s.queue,
+      row_number() over (partition by l.worker order by l.claimed_at, l.job_id) as place
+    from leases l
+    join streams s on s.id = l.stream
+    where l.worker in (select page.id from page)
+      and (only_tenant is null or s.tenant = only_tenant)
+      and (l.number is null or exists (
+        select from beginnings b
+        where b.worker = l.worker and b.lane = lane_of(l.number) and l.number between 1 and b.number))
+  ), busy as (
+    select b.worker, count(*) as running,
+      jsonb_agg(
+        jsonb_build_object(
+          'job_id', b.job_id, 'type', left(b.type, 200), 'tenant', left(b.tenant, 200), 'queue', left(b.queue, 200),
+          'attempt', b.attempt, 'started_at', readable(b.claimed_at))
+        order by b.place) filter (where b.place <= 100) as jobs
+    from begun b
+    group by b.worker
+  )
+  select page.id, page.host, page.pid, page.version, page.kind, page.lanes,
+    case when only_tenant is null and live.id is not null then page.used end, page.types, page.queues,
+    case when only_tenant is null or page.tenants is null then page.tenants else array[only_tenant] end,
+    readable(page.started_at), readable(page.heartbeat_at),
+    case
+      when live.id is null then 'lost'
+      when page.draining or page.quiet_at is not null then 'draining'
+      else 'live'
+    end,
+    readable(page.quiet_at),
+    case when only_tenant is null then page.quiet_by end,
+    case when only_tenant is null then page.quiet_note end,
+    coalesce(busy.running, 0), coalesce(busy.jobs, '[]')
+  from page
+  left join live_workers() live on live.id = page.id
+  left join busy on busy.worker = page.id
+  order by page.id
+$$;
+ALTER FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) IS 'Workers by id, with the jobs that they run: up to a hundred for each, oldest first; not those that were claimed ahead of the slots and have not begun.';
 CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer DEFAULT 200000) RETURNS uuid[]
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6152,7 +6213,12 @@ CREATE TABLE holdfast.workers (
     queues text[],
     tenants text[],
     used jsonb,
-    shapes jsonb
+    shapes jsonb,
+    kind text DEFAULT 'python'::text NOT NULL,
+    quiet_at timestamp with time zone,
+    quiet_by text,
+    quiet_note text,
+    CONSTRAINT workers_kind_check CHECK ((kind = ANY (ARRAY['python'::text, 'remote'::text])))
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
@@ -7715,6 +7781,33 @@ end
 $$;
 ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.query_condition(tree jsonb) IS 'A query''s tree (see holdfast.model.query) as a condition on `jobs j`.';
+CREATE FUNCTION holdfast.quiet_worker(worker text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  before workers;
+begin
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever quiets a worker must be named' using errcode = 'HF002';
+  end if;
+  select w.* into before from workers w where w.id = quiet_worker.worker for update;
+  if not found then
+    return null;
+  elsif before.quiet_at is not null then
+    return false;
+  end if;
+  update workers w
+  set quiet_at = now(), quiet_by = quiet_worker.by, quiet_note = quiet_worker.note
+  where w.id = quiet_worker.worker;
+  perform note_audit(
+    by, by_key, null, 'worker.quiet', worker, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) IS 'Tell a worker to claim no more: it hears of it with its next heartbeat, and what it runs goes on.';
 CREATE FUNCTION holdfast.quoted(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12561,6 +12654,8 @@ GRANT ALL ON FUNCTION holdfast.is_maintained() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_quiet(worker text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.is_quiet(worker text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
@@ -12641,6 +12736,8 @@ REVOKE ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, a
 GRANT ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
@@ -12738,6 +12835,8 @@ REVOKE ALL ON FUNCTION holdfast.publish_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.publish_types(definitions jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.publish_types(definitions jsonb) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.raise_durability() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.read_letters(after text[], max_rows integer) FROM PUBLIC;

@@ -26,10 +26,15 @@ _STATEMENT_SECONDS, _LOCK_SECONDS = 10.0, 2.0
 
 
 class BeatAnswer(NamedTuple):
-    """What the database answers to a heartbeat: if it knows the worker, and the settings that have values in it."""
+    """What the database answers to a heartbeat.
+
+    `known`: it has a row for the worker. `settings`: those that it has values for. `quiet`: the worker is to
+    claim no more.
+    """
 
     known: bool
     settings: dict[str, str]
+    quiet: bool
 
 
 class Lifeline:
@@ -95,8 +100,8 @@ class Lifeline:
 
     async def beat(self, *, draining: bool, used: Mapping[str, int]) -> BeatAnswer:
         """Record that the worker lives, and its used slots per lane."""
-        ((known, settings),) = await self._rows("beat", self._worker, draining, json.dumps(used))
-        return BeatAnswer(known is True, dict(json.loads(settings)))
+        ((known, settings, quiet),) = await self._rows("beat", self._worker, draining, json.dumps(used))
+        return BeatAnswer(known is True, dict(json.loads(settings)), quiet)
 
     async def close(self) -> None:
         """Close, without waiting long."""

@@ -39,6 +39,7 @@ from holdfast.web.ops.requests import ops_requests_router
 from holdfast.web.ops.settings import ops_settings_router
 from holdfast.web.ops.subjects import ops_subjects_router
 from holdfast.web.ops.targets import ops_targets_router
+from holdfast.web.ops.workers import ops_workers_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
 from holdfast.web.queries import QueriesMiddleware
@@ -100,6 +101,7 @@ def create_app(
         ops_by_hand_router(state),
         ops_bulk_router(state),
         ops_settings_router(state),
+        ops_workers_router(state),
         metrics_router(state),
         pages_router(),
     ):

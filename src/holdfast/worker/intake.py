@@ -123,6 +123,7 @@ class Intake(Service):
         self._ended_at = dict.fromkeys(slots.capacity, float("-inf"))
         self._unanswered: list[float] = []
         self._full = False
+        self._quiet = False
 
     def heard(self, payload: str) -> None:
         """Handle a notification: the named streams have jobs; without payload, any may. Foreign ones are ignored."""
@@ -174,6 +175,11 @@ class Intake(Service):
         for ahead in self._ahead.values():
             while ahead:
                 self._hand_back(ahead.popleft()[1])
+
+    def quiet(self) -> None:
+        """Claim no more, and hand back what was claimed ahead."""
+        self._quiet = True
+        self.give_up()
 
     async def round(self) -> float:
         """Look for work once. Returns how long to wait before the next look."""
@@ -256,6 +262,8 @@ class Intake(Service):
                 yield lane, self._wanted(lane), self._offer.unlimited(lane)
 
     def _wanted(self, lane: str) -> int:
+        if self._quiet:
+            return 0
         ahead, waiting = self._wanted_ahead(lane), len(self._ahead[lane])
         wanted = self._slots.free(lane) + ahead - waiting
         if waiting and wanted < ahead // 2:
@@ -307,7 +315,7 @@ class Intake(Service):
                 self._claimed_already(earlier, claimed)
                 continue
             self._claimed.add(claimed)
-            if self.stopping.is_set():
+            if self.stopping.is_set() or self._quiet:
                 self._hand_back(claimed)
             elif claim.number is None and not self._ahead[lane] and self._slots.free(lane) > 0:
                 self._begin(claimed)

@@ -193,6 +193,7 @@ class Worker:
                 on_lost=self._on_lost,
                 on_unknown=lambda: self._spawn(self._enlistment.enter()),
                 on_settings=self._learn,
+                on_quiet=self._on_quiet,
             )
             self._attempts = Attempts(
                 self.id,
@@ -363,6 +364,16 @@ class Worker:
         self._has_beaten = True
         if changed := self._settings.learn(settings):
             self._tell("follows settings", ", ".join(f"{name}={value}" for name, value in changed.items()))
+
+    def _on_quiet(self) -> None:
+        """Somebody told this worker to claim no more. It stays, until it is told to stop; a burst is over."""
+        self._tell("is quiet and claims no more", f"{self._slots.used} running")
+        self._keeper.draining = True
+        self._keeper.look()
+        if self._burst:
+            self.drain()
+        else:
+            self._intake.quiet()
 
     def _on_lost(self, claimed: Claimed) -> None:
         self._attempts.lost(claimed)

@@ -18,3 +18,10 @@ alter table job_types
   alter column backoff_factor drop not null, alter column backoff_factor drop default,
   alter column backoff_max drop not null, alter column backoff_max drop default,
   alter column backoff_jitter drop not null, alter column backoff_jitter drop default;
+
+-- What kind of worker it is, and who told it to stop claiming, when and why.
+alter table workers
+  add column kind text not null default 'python' check (kind in ('python', 'remote')),
+  add column quiet_at timestamptz,
+  add column quiet_by text,
+  add column quiet_note text;
