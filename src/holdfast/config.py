@@ -17,9 +17,9 @@ from holdfast.bounds import BOUNDS
 from holdfast.errors import ConfigError
 from holdfast.model.addresses import addresses_of, parameter_of
 from holdfast.model.durations import seconds_of
-from holdfast.model.lanes import slots_of
+from holdfast.model.lanes import LANES, pairs_of, slots_of
 
-__all__ = ["ENTRIES", "Config", "Entry"]
+__all__ = ["ENTRIES", "Config", "Entry", "timeouts_of"]
 
 
 def _text(value: str) -> str:
@@ -112,6 +112,27 @@ def _lanes(value: str) -> str:
     return value
 
 
+def timeouts_of(text: str) -> dict[str, float]:
+    """Timeouts of lanes of one's own, in seconds; ValueError says what is wrong."""
+    found = pairs_of(text, "reports=2h,imports=30m", _timeout) if text else {}
+    for lane in LANES:
+        if lane in found:
+            raise ValueError(f"must not name {lane}, which has {lane.upper()}_TIMEOUT_SECONDS")
+    return found
+
+
+def _timeout(text: str) -> float | None:
+    try:
+        return _seconds(*BOUNDS["timeout"][:2])(text)
+    except ValueError:
+        return None
+
+
+def _lane_timeouts(value: str) -> str:
+    """As the database has it: `reports=7200,imports=1800`."""
+    return ",".join(f"{lane}={seconds:.15g}" for lane, seconds in timeouts_of(value).items())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One configurable thing: its name in the environment is `HOLDFAST_` and `name` in capitals."""
@@ -176,6 +197,14 @@ ENTRIES: tuple[Entry, ...] = (
         default=1200.0,
         parse=_TIMEOUT,
         description="timeout of the general lane, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="lane_timeouts",
+        default="",
+        parse=_lane_timeouts,
+        description="timeouts of lanes of one's own, for job types that declare none (e.g. reports=2h,imports=30m); "
+        "else that of the general lane",
         engine=True,
     ),
     Entry(
@@ -326,6 +355,7 @@ class Config:
     heartbeat_seconds: float
     fast_timeout_seconds: float
     general_timeout_seconds: float
+    lane_timeouts: str
     shutdown_grace_period_seconds: float
     drain_policy: str
     event_loop: str

@@ -868,18 +868,26 @@ begin
       and coalesce(job.tenant = any (w.tenants), true)
       and not w.draining
   ), claimed as (
-    select l.worker, count(*) as all_lanes, count(*) filter (where t.lane = 'fast') as fast
+    select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
     left join job_types t on t.name = s.type
-    group by l.worker
+    group by 1, 2
+  ), taken as (
+    -- Jobs of other lanes take general slots as far as their own do not suffice.
+    select host.id,
+      sum(case
+        when claimed.lane in ('general', behind_others.lane) then claimed.jobs
+        else greatest(0, claimed.jobs - coalesce((host.lanes ->> claimed.lane)::numeric, 0))
+      end) as jobs
+    from host
+    join claimed on claimed.worker = host.id
+    group by host.id
   )
-  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - case
-      when behind_others.lane = 'fast' then coalesce(claimed.all_lanes, 0)
-      else coalesce(claimed.all_lanes - least(claimed.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
+  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - coalesce(taken.jobs, 0))), 0)
   into slots, hosts, free
   from host
-  left join claimed on claimed.worker = host.id
+  left join taken on taken.id = host.id
   where host.slots > 0;
   with line as materialized (
     select s.id, s.tenant
@@ -1796,7 +1804,8 @@ $$;
 ALTER FUNCTION holdfast.check_signed(by text, note text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_signed(by text, note text) IS 'Raise unless a decision says who made it.';
 CREATE FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 begin
   if kind is null or kind <> all (kinds) then
@@ -1809,8 +1818,9 @@ begin
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
   elsif unprintable(name) then
     raise exception 'the name of a % must not contain control characters', kind using errcode = 'HF002';
-  elsif kind = 'lane' and name not in ('fast', 'general') then
-    raise exception 'unknown lane %; known are fast and general', name using errcode = 'HF002';
+  elsif kind = 'lane' and name not in (select l.lane from known_lanes() l) then
+    raise exception 'unknown lane %; known are %', name,
+      (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
   elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
     raise exception 'what begins with "holdfast" belongs to maintenance' using errcode = 'HF002';
   end if;
@@ -5584,6 +5594,20 @@ CREATE FUNCTION holdfast.known_clock_steps() RETURNS TABLE(id bigint, seconds_ag
 $$;
 ALTER FUNCTION holdfast.known_clock_steps() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.known_clock_steps() IS 'The steps of the clock, with the time that has really passed since each (`seconds_ago`: later steps do not count) and the sum of all steps from this one on (`lead`).';
+CREATE FUNCTION holdfast.known_lanes() RETURNS TABLE(lane text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select unnest(array['fast', 'general'])
+  union
+  select t.lane from job_types t
+  union
+  select jsonb_object_keys(w.lanes) from live_workers() w
+  union
+  select c.name from controls c where c.kind = 'lane'
+$$;
+ALTER FUNCTION holdfast.known_lanes() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.known_lanes() IS 'The lanes: fast and general, and those of one''s own that a job type, a live worker or a pause names.';
 CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5597,29 +5621,41 @@ CREATE FUNCTION holdfast.lane_slots(only_tenant text DEFAULT NULL::text) RETURNS
     SET jit TO 'off'
     AS $$
   with host as (
-    select w.id, coalesce((w.lanes ->> 'fast')::integer, 0) as fast, coalesce((w.lanes ->> 'general')::integer, 0) as general,
-      case when only_tenant is null then w.used end as used
+    select w.id, w.lanes, case when only_tenant is null then w.used end as used
     from live_workers() w
     where not w.draining
   ), claimed as (
-    select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
+    select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
     left join job_types t on t.name = s.type
     where l.worker in (select host.id from host where host.used is null)
       and (only_tenant is null or s.tenant = only_tenant)
-    group by l.worker
-  ), busy as (
-    select host.fast, host.general,
-      least(host.fast, coalesce((host.used ->> 'fast')::integer, claimed.fast, 0)) as fast_used,
-      least(host.general, coalesce((host.used ->> 'general')::integer, claimed.jobs - least(host.fast, claimed.fast), 0))
-        as general_used
+    group by 1, 2
+  ), part as (
+    select host.id, host.used, offered.key as lane, offered.value::numeric::bigint as slots, coalesce(claimed.jobs, 0) as jobs
     from host
-    left join claimed on claimed.worker = host.id
+    cross join lateral jsonb_each_text(host.lanes) offered
+    left join claimed on claimed.worker = host.id and claimed.lane = offered.key
+  ), rest as (
+    -- Jobs for which there is no slot of their own lane.
+    select all_jobs.worker, all_jobs.jobs - coalesce(own.jobs, 0) as jobs
+    from (select c.worker, sum(c.jobs)::bigint as jobs from claimed c group by c.worker) all_jobs
+    left join (
+      select p.id, sum(least(p.slots, p.jobs))::bigint as jobs from part p where p.lane <> 'general' group by p.id
+    ) own on own.id = all_jobs.worker
+  ), busy as (
+    select part.lane, part.slots,
+      least(part.slots, coalesce(
+        (part.used ->> part.lane)::numeric::bigint, case when part.lane = 'general' then rest.jobs else part.jobs end, 0)) as used
+    from part
+    left join rest on rest.worker = part.id
   )
-  select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
-  union all
-  select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
+  select names.lane, coalesce(sum(busy.slots), 0)::bigint, coalesce(sum(busy.used), 0)::bigint
+  from (select unnest(array['fast', 'general']) as lane union select part.lane from part) names
+  left join busy on busy.lane = names.lane
+  group by names.lane
+  order by names.lane
 $$;
 ALTER FUNCTION holdfast.lane_slots(only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.lane_slots(only_tenant text) IS 'The slots of each lane of live workers that do not drain, and how many of them are in use.';
@@ -9905,6 +9941,21 @@ begin
       format('%s must be %s, %s or %s, not %s', name, choices[1], choices[2], choices[3], quote_literal(left(value, 40)))
     end;
   end if;
+  if name = 'LANE_TIMEOUTS' and value <> '' then
+    return (
+      select case
+        when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
+          format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
+        when split_part(part.text, '=', 1) in ('fast', 'general') then
+          format('LANE_TIMEOUTS must not name %1$s, which has %2$s_TIMEOUT_SECONDS', split_part(part.text, '=', 1),
+            upper(split_part(part.text, '=', 1)))
+        else bounds_fault('LANE_TIMEOUTS must be lengths: ' || split_part(part.text, '=', 1), 'timeout',
+          split_part(part.text, '=', 2)::numeric)
+      end as fault
+      from regexp_split_to_table(value, ',') as part (text)
+      order by 1 nulls last
+      limit 1);
+  end if;
   if bound is null then
     return null;
   end if;
@@ -10549,7 +10600,8 @@ CREATE FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name 
   ), known as (
     select line.name from line
     union
-    select unnest(array['fast', 'general']) where subject_figures.kind = 'lane'
+    select l.lane from known_lanes() l
+    where subject_figures.kind = 'lane' and (only_tenant is null or l.lane in ('fast', 'general'))
     union
     select t.queue from job_types t where subject_figures.kind = 'queue' and only_tenant is null
     union
@@ -11215,11 +11267,11 @@ COMMENT ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) IS 'Why no l
 CREATE FUNCTION holdfast.usable_slots(lanes jsonb, lane text) RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$
-  select coalesce((lanes ->> 'general')::integer, 0)
-    + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
+  select coalesce((lanes ->> 'general')::numeric, 0)::integer
+    + case when lane <> 'general' then coalesce((lanes ->> lane)::numeric, 0)::integer else 0 end
 $$;
 ALTER FUNCTION holdfast.usable_slots(lanes jsonb, lane text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) IS 'How many slots can run jobs of a lane: general slots run anything, fast ones only types declared fast.';
+COMMENT ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) IS 'How many slots can run jobs of a lane: general slots run anything, others only types that are declared for them.';
 CREATE FUNCTION holdfast.uuid_v7() RETURNS uuid
     LANGUAGE plpgsql PARALLEL SAFE
     AS $$
@@ -12686,6 +12738,7 @@ REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload js
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.known_clock_steps() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.known_lanes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lane_of(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lane_slots(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lane_slots(only_tenant text) TO holdfast_operator;

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from holdfast.errors import DatabaseUnavailable
@@ -82,7 +82,7 @@ class Intake(Service):
         bus: Bus,
         *,
         types: Sequence[str],
-        fast_types: Sequence[str],
+        lane_of: Mapping[str, str],
         queues: Sequence[str] | None,
         tenants: Sequence[str] | None,
         batch_size: int,
@@ -97,7 +97,7 @@ class Intake(Service):
         super().__init__(bus)
         self._store, self._claimed, self._slots = store, claimed, slots
         self._types, self._queues, self._tenants = types, queues, tenants
-        self._offer = Offer(fast_types)
+        self._offer = Offer(slots.capacity, lane_of)
         self._batch_size, self._poll_interval = batch_size, poll_interval
         self._start, self._keep, self._hand_back, self._idle = start, keep, hand_back, idle
         self._prepare, self._prepared = prepare, False
@@ -252,9 +252,9 @@ class Intake(Service):
         return self._poll_interval
 
     def _wishes(self) -> Iterator[tuple[str, int, list[int]]]:
-        """(lane, how many, from which streams); fast slots are filled first, and only with fast types."""
-        for lane in ("fast", "general"):
-            if self._slots.capacity.get(lane, 0) > 0:
+        """(lane, how many, from which streams); general slots, which take any, are filled last."""
+        for lane in sorted(self._slots.capacity, key="general".__eq__):
+            if self._slots.capacity[lane] > 0:
                 if self._offer.has_limits(lane):
                     ahead = self._ahead[lane]
                     one_more = not (ahead and ahead[0][1].claim.stream.limited)

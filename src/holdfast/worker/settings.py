@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.config import ENTRIES, Config
+from holdfast.config import ENTRIES, Config, timeouts_of
 
 __all__ = ["WorkerSettings"]
 
@@ -21,6 +21,7 @@ _FOLLOWED = {
         "drain_policy",
         "fast_timeout_seconds",
         "general_timeout_seconds",
+        "lane_timeouts",
         "result_max_bytes",
         "shutdown_grace_period_seconds",
     )
@@ -56,7 +57,10 @@ class WorkerSettings:
 
     def lane_timeout(self, lane: str) -> float:
         """The timeout of handlers that declare none."""
-        return float(self._values["FAST_TIMEOUT_SECONDS" if lane == "fast" else "GENERAL_TIMEOUT_SECONDS"])
+        if lane == "fast":
+            return float(self._values["FAST_TIMEOUT_SECONDS"])
+        own = timeouts_of(self._values["LANE_TIMEOUTS"]) if lane != "general" else {}
+        return own.get(lane, float(self._values["GENERAL_TIMEOUT_SECONDS"]))
 
 
 def _readable(database: Mapping[str, str]) -> dict[str, Any]:

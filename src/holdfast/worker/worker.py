@@ -21,6 +21,7 @@ from holdfast.config import Config
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle.service import Service
+from holdfast.model.lanes import LANES
 from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
@@ -99,6 +100,7 @@ class Worker:
         self._queues, self._tenants = queues, tenants
         self._lifespan = lifespan
         self._slots = Slots(slots)
+        self._lanes = {t.lane for t in self._types.values()}
         self._enlistment = Enlistment(
             WorkerStore(database), self.id, self._types, slots=self._slots.capacity, queues=queues, tenants=tenants
         )
@@ -239,6 +241,8 @@ class Worker:
             )
             # Observers are foreign code; `watch` guards them while the lease keeper's thread does not watch the loop.
             self._tell("started", f"{len(self._types)} job types, {self._slots.capacity}")
+            if idle := [lane for lane in self._slots.capacity if lane not in LANES and lane not in self._lanes]:
+                self._tell("has slots for lanes that none of its job types is in", ", ".join(idle))
             watch.rests = True
             try:
                 with owned_by_worker():
@@ -339,7 +343,7 @@ class Worker:
             self._slots,
             self._bus,
             types=list(self._types),
-            fast_types=[t.name for t in self._types.values() if t.lane == "fast"],
+            lane_of={t.name: t.lane for t in self._types.values()},
             queues=self._queues,
             tenants=self._tenants,
             batch_size=self._batch_size,

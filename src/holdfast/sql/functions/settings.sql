@@ -35,6 +35,21 @@ begin
       format('%s must be %s, %s or %s, not %s', name, choices[1], choices[2], choices[3], quote_literal(left(value, 40)))
     end;
   end if;
+  if name = 'LANE_TIMEOUTS' and value <> '' then
+    return (
+      select case
+        when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
+          format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
+        when split_part(part.text, '=', 1) in ('fast', 'general') then
+          format('LANE_TIMEOUTS must not name %1$s, which has %2$s_TIMEOUT_SECONDS', split_part(part.text, '=', 1),
+            upper(split_part(part.text, '=', 1)))
+        else bounds_fault('LANE_TIMEOUTS must be lengths: ' || split_part(part.text, '=', 1), 'timeout',
+          split_part(part.text, '=', 2)::numeric)
+      end as fault
+      from regexp_split_to_table(value, ',') as part (text)
+      order by 1 nulls last
+      limit 1);
+  end if;
   if bound is null then
     return null;
   end if;

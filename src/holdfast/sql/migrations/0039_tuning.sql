@@ -3,6 +3,8 @@
 insert into settings (name, default_value, description) values
   ('FAST_TIMEOUT_SECONDS', '120', 'Timeout of the fast lane, for job types that declare none'),
   ('GENERAL_TIMEOUT_SECONDS', '1200', 'Timeout of the general lane, for job types that declare none'),
+  ('LANE_TIMEOUTS', '',
+    'Timeouts of lanes of one''s own in seconds, for job types that declare none (reports=7200,imports=1800)'),
   ('SHUTDOWN_GRACE_PERIOD_SECONDS', '300', 'How long running jobs may continue after SIGTERM'),
   ('DRAIN_POLICY', 'auto',
     'What becomes of jobs that a drain interrupts; auto: those of types with on_failure=hold are paused, others handed '
