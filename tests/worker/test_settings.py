@@ -13,6 +13,7 @@ from holdfast.client.settings import EngineSettings
 from holdfast.config import Config
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.worker import Worker
 from tests.harness.inprocess import reached, working
 
 
@@ -93,7 +94,11 @@ async def test_grace_and_policy_of_a_drain_are_those_of_the_database(hf: Holdfas
     assert (await hf.get(job.id)).state == "paused"
 
 
-async def test_settings_of_the_database_hold_for_the_first_attempt_of_a_new_worker(hf: Holdfast) -> None:
+async def test_settings_of_the_database_hold_for_the_first_attempt_of_a_new_worker(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any heartbeat was answered, too."""
+    monkeypatch.setattr(Worker, "_learn", lambda *_: None)
     await (await _settings(hf)).set("FAST_TIMEOUT_SECONDS", 0.1, by="ada")
 
     @hf.job("quick", lane="fast")
