@@ -31,7 +31,7 @@ def test_lengths_of_time_are_seconds_or_have_a_unit() -> None:
 
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as fault:
-        Config.load({"HOLDFAST_PORT": "x", "HOLDFAST_LANES": "slow=1", "HOLDFAST_DRAIN_POLICY": "hope"})
+        Config.load({"HOLDFAST_PORT": "x", "HOLDFAST_LANES": "slow", "HOLDFAST_DRAIN_POLICY": "hope"})
     assert all(name in str(fault.value) for name in ("HOLDFAST_PORT", "HOLDFAST_LANES", "HOLDFAST_DRAIN_POLICY"))
 
 
@@ -39,12 +39,13 @@ def test_all_faults_are_told_at_once() -> None:
     ("lanes", "says"),
     [
         ("fsat=3", "'fsat=3': must look like fast=3,general=5: there is no lane 'fsat'"),
-        ("fast=3,slow=1", "there is no lane 'slow'"),
+        ("fast=3,generals=1", "did you mean general?"),
+        ("fast=3,my lane=1", "must look like fast=3,general=5"),
         ("fast=three", "'fast=three': must look like fast=3,general=5"),
         ("3", "must look like fast=3,general=5"),
     ],
 )
-def test_a_lane_that_does_not_exist_is_named(lanes: str, says: str) -> None:
+def test_lanes_that_are_written_wrong_are_refused(lanes: str, says: str) -> None:
     with pytest.raises(ConfigError) as fault:
         Config.load({"HOLDFAST_LANES": lanes})
     assert says in str(fault.value)
@@ -80,3 +81,19 @@ def test_leases_heartbeats_and_the_grace_of_a_drain_last_as_long_as_promised() -
     config = Config.load({})
     assert (config.lease_sec_default, config.heartbeat_seconds) == (30, 2)
     assert (config.shutdown_grace_period_seconds, config.drain_policy) == (300, "auto")
+
+
+def test_lanes_of_ones_own_have_slots_and_timeouts() -> None:
+    config = Config.load({"HOLDFAST_LANES": "reports=2,fast=1", "HOLDFAST_LANE_TIMEOUTS": "reports=2h, imports=30m"})
+    assert parse_lanes(config.lanes) == {"fast": 1, "general": 0, "reports": 2}
+    assert config.lane_timeouts == "reports=7200,imports=1800"
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "says"),
+    [("fast=1m", "FAST_TIMEOUT_SECONDS"), ("reports", "must look like"), ("reports=0", "must look like"),
+     ("genral=2h", "did you mean general?")],
+)  # fmt: skip
+def test_timeouts_of_lanes_that_are_written_wrong_are_refused(timeouts: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Config.load({"HOLDFAST_LANE_TIMEOUTS": timeouts})

@@ -17,9 +17,9 @@ from holdfast.bounds import BOUNDS
 from holdfast.errors import ConfigError
 from holdfast.model.addresses import addresses_of, parameter_of
 from holdfast.model.durations import seconds_of
-from holdfast.model.lanes import slots_of
+from holdfast.model.lanes import LANES, pairs_of, slots_of
 
-__all__ = ["ENTRIES", "Config", "Entry"]
+__all__ = ["ENTRIES", "Config", "Entry", "timeouts_of"]
 
 
 def _text(value: str) -> str:
@@ -112,6 +112,27 @@ def _lanes(value: str) -> str:
     return value
 
 
+def timeouts_of(text: str) -> dict[str, float]:
+    """Timeouts of lanes of one's own, in seconds; ValueError says what is wrong."""
+    found = pairs_of(text, "reports=2h,imports=30m", _timeout) if text else {}
+    for lane in LANES:
+        if lane in found:
+            raise ValueError(f"must not name {lane}, which has {lane.upper()}_TIMEOUT_SECONDS")
+    return found
+
+
+def _timeout(text: str) -> float | None:
+    try:
+        return _seconds(*BOUNDS["timeout"][:2])(text)
+    except ValueError:
+        return None
+
+
+def _lane_timeouts(value: str) -> str:
+    """As the database has it: `reports=7200,imports=1800`."""
+    return ",".join(f"{lane}={seconds:.15g}" for lane, seconds in timeouts_of(value).items())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One configurable thing: its name in the environment is `HOLDFAST_` and `name` in capitals."""
@@ -164,13 +185,34 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(name="poll_interval", default=1.0, parse=_seconds(0.01, 3600), description="seconds between polls for work"),
     Entry(name="heartbeat_seconds", default=2.0, parse=_seconds(0.05, 3600), description="seconds between heartbeats"),
-    Entry(name="fast_timeout_seconds", default=120.0, parse=_TIMEOUT, description="timeout of the fast lane"),
-    Entry(name="general_timeout_seconds", default=1200.0, parse=_TIMEOUT, description="timeout of the general lane"),
+    Entry(
+        name="fast_timeout_seconds",
+        default=120.0,
+        parse=_TIMEOUT,
+        description="timeout of the fast lane, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="general_timeout_seconds",
+        default=1200.0,
+        parse=_TIMEOUT,
+        description="timeout of the general lane, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="lane_timeouts",
+        default="",
+        parse=_lane_timeouts,
+        description="timeouts of lanes of one's own, for job types that declare none (e.g. reports=2h,imports=30m); "
+        "else that of the general lane",
+        engine=True,
+    ),
     Entry(
         name="shutdown_grace_period_seconds",
         default=300.0,
-        parse=_seconds(0),
+        parse=_seconds(*BOUNDS["delay"][:2]),
         description="how long running jobs may continue after SIGTERM",
+        engine=True,
     ),
     Entry(
         name="drain_policy",
@@ -178,6 +220,7 @@ ENTRIES: tuple[Entry, ...] = (
         parse=_choice("auto", "pause", "requeue"),
         description="what becomes of jobs that a drain interrupts; auto: those of types with on_failure=hold are "
         "paused, others handed back; pause and requeue apply to all jobs with a target",
+        engine=True,
     ),
     Entry(
         name="event_loop",
@@ -204,6 +247,34 @@ ENTRIES: tuple[Entry, ...] = (
         default=3,
         parse=_whole(1, 2**31 - 1),
         description="how many failures and lost leases a job may have",
+        engine=True,
+    ),
+    Entry(
+        name="retry_base_seconds",
+        default=1.0,
+        parse=_seconds(*BOUNDS["backoff_base"][:2]),
+        description="delay before the first retry, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="retry_factor",
+        default=2.0,
+        parse=_number(*BOUNDS["backoff_factor"][:2]),
+        description="by what the delay grows with each retry, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="retry_max_seconds",
+        default=300.0,
+        parse=_seconds(*BOUNDS["backoff_max"][:2]),
+        description="longest delay before a retry, for job types that declare none",
+        engine=True,
+    ),
+    Entry(
+        name="retry_jitter",
+        default=0.1,
+        parse=_number(*BOUNDS["backoff_jitter"][:2]),
+        description="random part that is added to the delay of a retry, for job types that declare none",
         engine=True,
     ),
     Entry(
@@ -284,6 +355,7 @@ class Config:
     heartbeat_seconds: float
     fast_timeout_seconds: float
     general_timeout_seconds: float
+    lane_timeouts: str
     shutdown_grace_period_seconds: float
     drain_policy: str
     event_loop: str
@@ -291,6 +363,10 @@ class Config:
     log_level: str
     lease_sec_default: float
     max_attempts_default: int
+    retry_base_seconds: float
+    retry_factor: float
+    retry_max_seconds: float
+    retry_jitter: float
     payload_max_bytes: int
     validate_payloads: str
     result_max_bytes: int

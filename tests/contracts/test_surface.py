@@ -102,7 +102,7 @@ async def test_engine_settings_have_the_same_defaults_in_python_and_sql(conn: as
 def _value(default: object) -> float | str:
     """Settings are numbers, or words."""
     text = str(default)
-    return text if text.isalpha() else float(text)
+    return text if text.isalpha() or not text else float(text)
 
 
 async def test_what_only_looks_is_asked_again_when_its_connection_was_cut(conn: asyncpg.Connection) -> None:

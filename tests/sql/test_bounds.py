@@ -262,7 +262,7 @@ async def test_slots_that_nobody_could_add_up_are_refused(conn: asyncpg.Connecti
         ("on_failure", "explode", "on_failure must be retry or hold"),
         ("on_failure", None, "on_failure must be a string"),
         ("version", None, "version must be a number"),
-        ("backoff_base", None, "backoff_base must be a number"),
+        ("backoff_base", "1", "backoff_base must be a number"),
         ("backoff_jitter", "0.1", "backoff_jitter must be a number"),
         ("payload_schema", ["x" * 1_048_576], "payload_schema must have at most"),
     ],

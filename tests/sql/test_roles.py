@@ -28,6 +28,7 @@ WORKERS = EVERYBODY | {
     "clamp_rates", "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor", "result_limit",
+    "worker_settings", "is_quiet",
     "claim_jobs", "claimed_payloads", "may_begin", "record_beginnings",
     "promote_due", "promote_behind", "elect_from", "age_from", "age_lines", "reconcile_pages", "retire_from",
     "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",
@@ -40,7 +41,8 @@ WORKERS = EVERYBODY | {
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
-    "revoke_key", "list_keys", "list_audit", "list_settings", "change_setting", "search_jobs", "job_statistics",
+    "revoke_key", "list_keys", "list_audit", "list_settings", "change_setting", "list_workers", "quiet_worker",
+    "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after", "correlated_ids", "job_family",
     "clean_up_as", "list_failures",
     "pause_subject", "resume_subject", "list_steering",

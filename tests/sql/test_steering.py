@@ -265,7 +265,7 @@ async def test_invalid_subjects_of_steering_are_refused(conn: asyncpg.Connection
     for call, told in {
         "pause_subject('colour', 'red', 'me')": "unknown kind",
         "pause_subject('queue', '', 'me')": "1 to 200",
-        "pause_subject('lane', 'slow', 'me')": "known are fast and general",
+        "pause_subject('lane', 'slow', 'me')": "known are fast, general",
         "pause_subject('everything', 'x', 'me')": "has no name",
         "pause_subject('queue', 'holdfast', 'me')": "maintenance",
         "pause_subject('type', 'holdfast.cancel', 'me')": "maintenance",

@@ -76,7 +76,7 @@ def test_every_route_that_takes_a_body_has_a_case() -> None:
 
 async def call(client: httpx.AsyncClient, method: str, path: str, job: Any, headers: dict[str, str]) -> httpx.Response:
     address = path.replace("{job_id}", str(job)).replace("{key_id}", str(job)).replace("{target}", "t")
-    address = address.replace("{bulk_id}", str(job))
+    address = address.replace("{bulk_id}", str(job)).replace("{worker}", "host:1:abcd")
     names = {"/lanes/": "general", "/settings/": "LEASE_SEC_DEFAULT"}
     address = address.replace("{name}", next((name for part, name in names.items() if part in path), "default"))
     return await client.request(method, address, json=BODIES.get((method, path)), headers=headers)
@@ -318,6 +318,7 @@ async def test_every_change_is_written_down_with_its_origin(
     changes = [(method, path) for method, path, _ in SECURED if method != "get" and path not in kept]
     other, _ = await (await hf.operations()).keys.create("other", scopes=["read"], by="a test")
     dead = {path: await died(conn) for _, path in changes if "/dead-letters/" in path}
+    await conn.execute("select register_worker('host:1:abcd', 'host', 1, '0.3.0', '{}', '{}', null)")
     for number, (method, path) in enumerate(changes):
         await (await hf.operations()).pause("tenant" if "tenants" in path else "queue", "default", by="a test")
         job = await hf.enqueue("x", {}, target="t", hold="/release" in path)

@@ -261,7 +261,7 @@ async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_un
             ),
             "settlement": SimpleNamespace(unsettled=dict),
             "types": {name: SimpleNamespace(executor=name) for name in ("async", "thread", "process")},
-            "timeouts": dict.fromkeys(("async", "thread", "process"), 1.0),
+            "timeouts": SimpleNamespace(of=lambda _claimed: 1.0),
             "time_over": lambda _held: 0.0,
         }
         return Surrender(None, "w", claimed, keeper=None, aside=None, suspects=suspects, **pieces)  # type: ignore[arg-type]

@@ -27,6 +27,7 @@ from tests.worker import cpu_bound
 from tests.worker.children import begun, opened
 
 if TYPE_CHECKING:
+    from holdfast.worker.deadlines import Timeouts
     from holdfast.worker.execution import Execution
 
 ONCE_MORE = RetryPolicy(max_attempts=2, base=3600, jitter=0)
@@ -310,7 +311,7 @@ def test_a_job_that_its_worker_cannot_begin_yet_is_put_off_for_longer_each_time(
         ClaimedAttempts(),
         cast("Execution", None),
         types={},
-        timeouts={},
+        timeouts=cast("Timeouts", None),
         on_ended=lambda _: None,
         on_struck=lambda _: None,
         settle=lambda _, outcome: pauses.append(outcome.delay_seconds),

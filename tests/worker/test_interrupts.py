@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
 from holdfast import Context, Hold, Holdfast, RetryPolicy
+from holdfast.config import Config
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.worker.claimed import Claimed
 from tests.harness.inprocess import reached, working
@@ -245,7 +245,7 @@ async def test_a_drain_pauses_what_is_for_a_person_and_hands_back_the_rest(
     """Unless the policy decides for all jobs with a target."""
     app = Holdfast(database_url)
     if policy is not None:
-        app.config = replace(app.config, drain_policy=policy)
+        app.config = Config.load({"HOLDFAST_DRAIN_POLICY": policy}, database_url=database_url)
     async with app as hf:
         begun = asyncio.Semaphore(0)
         for name in ("retry", "hold"):

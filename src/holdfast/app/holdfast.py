@@ -20,7 +20,7 @@ from holdfast.app.lifespan import Lifespan, entering, refuse_misfit
 from holdfast.app.verbs import Verbs
 from holdfast.client.client import Client
 from holdfast.config import Config
-from holdfast.definitions.job_type import Executor, Lane, OnFailure, declare
+from holdfast.definitions.job_type import Executor, OnFailure, declare
 from holdfast.definitions.json_text import encode_plain
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidInput, NotOpen, SchemaError
@@ -137,7 +137,7 @@ class Holdfast(Verbs):
         name: str,
         *,
         queue: str = "default",
-        lane: Lane = "general",
+        lane: str = "general",
         retry: RetryPolicy | None = None,
         timeout: float | None = None,
         lease: float | None = None,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.shutdown import DRAIN, HURRY, LEASH
+from holdfast.cli.shutdown import ANSWERS, DRAIN, HURRY, LEASH
 
 __all__ = ["ChildCommand"]
 
@@ -28,7 +28,8 @@ class ChildCommand:
     1. A child that ends by itself is restarted, with growing pauses,
     2. unless its exit code says that another start would end in the same way (`final_codes`).
     3. Its standard error goes to `hear`, line by line, or to our own.
-    4. Once it was told to drain, it is killed if it has not ended long after its grace; sooner if it has to hurry.
+    4. Once it was told to drain, it is killed if it has not ended long after its grace; sooner if it has to hurry. The
+       grace is a setting, which it may have learned from the database: if its drain takes longer, it says so.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ChildCommand:
         self._patience_seconds = grace_seconds + _HURRY_SECONDS
         #: When it is killed, once it was told to end; and that this has changed.
         self._until: float | None = None
+        self._hurried = False
         self._news = asyncio.Event()
 
     def drain(self) -> None:
@@ -84,16 +86,19 @@ class ChildCommand:
 
     async def _run_once(self) -> int:
         reader, self._leash = os.pipe()
+        answers, writer = os.pipe()
+        asyncio.get_running_loop().add_reader(answers, self._answered, answers)
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
-                env={**self._environment, LEASH: str(reader)},
-                pass_fds=(reader, *self._descriptors),
+                env={**self._environment, LEASH: str(reader), ANSWERS: str(writer)},
+                pass_fds=(reader, writer, *self._descriptors),
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE if self._hear else None,
             )
             self._number = process.pid
             os.close(reader)
+            os.close(writer)
             for word in self._words:
                 os.write(self._leash, word)
             listening = None
@@ -108,6 +113,8 @@ class ChildCommand:
         finally:
             leash, self._leash, self._number = self._leash, None, None
             os.close(leash)
+            asyncio.get_running_loop().remove_reader(answers)
+            os.close(answers)
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
         """Wait until it has ended. A child that was told to end and does not (it may be stopped) is killed."""
@@ -141,6 +148,18 @@ class ChildCommand:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._number, signal.SIGKILL)
 
+    def _answered(self, answers: int) -> None:
+        """The child tells how long its drain may take, in a line of seconds."""
+        said = os.read(answers, 4096)
+        if not said:
+            asyncio.get_running_loop().remove_reader(answers)
+        with contextlib.suppress(ValueError):
+            patience = float(b" ".join(said.split()[-1:])) + _HURRY_SECONDS
+            self._patience_seconds = max(self._patience_seconds, patience)
+            if not self._hurried and self._until is not None:
+                self._until = max(self._until, time.monotonic() + patience)
+                self._news.set()
+
     def _end_by(self, seconds: float) -> None:
         self._until = min(self._until or float("inf"), time.monotonic() + seconds)
         self._news.set()
@@ -148,6 +167,7 @@ class ChildCommand:
     def _tell(self, word: bytes) -> None:
         self._words.append(word)
         self._told.set()
+        self._hurried = self._hurried or word == HURRY
         self._end_by(self._patience_seconds if word == DRAIN else _HURRY_SECONDS)
         if self._leash is not None:
             with contextlib.suppress(BrokenPipeError):

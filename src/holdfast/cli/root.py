@@ -43,6 +43,7 @@ _MODULES = {
     "audit": "audit",
     "cleanup": "cleanup",
     "settings": "settings",
+    "workers": "workers",
     "correlation": "lineage",
     "config": "config",
     "doctor": "doctor",

@@ -18,6 +18,7 @@ import logging
 import os
 import select
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -29,10 +30,23 @@ from holdfast.lifecycle.stray_signals import StraySignals
 from holdfast.model.ctrl_c import never_raised
 from holdfast.telemetry.narrator import flush_log
 
-__all__ = ["DRAIN", "HURRY", "LEASH", "SIGNALS", "Shutdown", "asked_early", "in_time", "note_early", "run_until_told"]
+__all__ = [
+    "ANSWERS",
+    "DRAIN",
+    "HURRY",
+    "LEASH",
+    "SIGNALS",
+    "Shutdown",
+    "asked_early",
+    "in_time",
+    "note_early",
+    "run_until_told",
+]
 
 #: The environment variable that tells a child the number of the pipe's descriptor.
 LEASH = "HOLDFAST_LEASH"
+#: That of the pipe in which a child tells its parent how many seconds the drain that begins may take.
+ANSWERS = "HOLDFAST_ANSWERS"
 DRAIN, HURRY = b"d", b"h"
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _LAST_LEVEL = 2
@@ -109,6 +123,15 @@ class Shutdown:
         self._stop = stop
         for _ in range(self.level):
             stop()
+
+    @staticmethod
+    def tell_grace(seconds: float) -> None:
+        """Tell the parent, if there is one, how long the drain may take: only the worker knows the settings."""
+        if (answers := os.environ.get(ANSWERS)) is None:
+            return
+        with contextlib.suppress(OSError):  # a variable that was passed on without its pipe
+            if stat.S_ISFIFO(os.fstat(int(answers)).st_mode):
+                os.write(int(answers), f"{seconds}\n".encode())
 
     def _interrupted(self, number: int, _frame: object) -> None:
         """Called between any two steps of the main thread, whether or not its event loop turns."""

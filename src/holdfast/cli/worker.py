@@ -99,6 +99,7 @@ async def _work(
         new.abandon = lambda: _abandon(new, origin, shutdown)
         new.fail = _fail
         new.told_to_stop = lambda: shutdown.noticed
+        new.tell_grace = shutdown.tell_grace
         await hf.tell_overruled()
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():

@@ -21,6 +21,7 @@ from holdfast.client.schedules import Schedules
 from holdfast.client.settings import EngineSettings
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
+from holdfast.client.workers import Workers
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.query import parse_query
@@ -28,6 +29,7 @@ from holdfast.store.browse import BrowseStore, Family, Page
 from holdfast.store.database import Database
 from holdfast.store.failures import FailurePage, FailureStore, LastSeen
 from holdfast.store.keys import KeyStore
+from holdfast.store.roster import Roster
 from holdfast.store.settings import SettingStore
 
 __all__ = ["Cleanup", "FailurePage", "Family", "LastSeen", "Operations", "Page"]
@@ -60,6 +62,7 @@ class Operations(Steering, ByHand):
         self._searching = Turns()
         self.keys = Keys(KeyStore(database))
         self.settings = EngineSettings(SettingStore(database))
+        self.workers = Workers(Roster(database), Roster(browsing), self._listing)
         self.dead = DeadLetters(database, browsing, self._searching, acceptance)
         self.schedules = Schedules(database, acceptance)
         self.bulk = Bulks(database, browsing, self._searching)

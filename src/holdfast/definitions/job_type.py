@@ -11,13 +11,13 @@ from holdfast.bounds import BOUNDS, shown
 from holdfast.definitions.payload import Payload
 from holdfast.errors import InvalidInput
 from holdfast.model.circuit import Circuit
+from holdfast.model.lanes import lane_fault
 from holdfast.model.limits import Limit, Rate
 from holdfast.model.retry import RetryPolicy
 from holdfast.model.visible import is_printable
 
 __all__ = ["JobType", "declare"]
 
-Lane = Literal["fast", "general"]
 Executor = Literal["async", "thread", "process"]
 OnFailure = Literal["retry", "hold"]
 
@@ -30,7 +30,7 @@ class JobType:
     handler: Callable[..., Any]
     payload: Payload
     queue: str
-    lane: Lane
+    lane: str
     retry: RetryPolicy
     timeout_seconds: float | None
     lease_seconds: float | None
@@ -73,7 +73,7 @@ def declare(
     handler: Callable[..., Any],
     *,
     queue: str = "default",
-    lane: Lane = "general",
+    lane: str = "general",
     retry: RetryPolicy | None = None,
     timeout: float | None = None,
     lease: float | None = None,
@@ -97,7 +97,7 @@ def declare(
                 not _is_name(queue) or queue == "holdfast",
                 'queue must have 1 to 200 characters, no control characters, and not be "holdfast"',
             ),
-            (lane not in ("fast", "general"), f"lane must be fast or general, not {shown(lane)}"),
+            (lane_fault(lane) is not None, f"lane is {shown(lane)}: {lane_fault(lane)}"),
             (on_failure not in ("retry", "hold"), f"on_failure must be retry or hold, not {shown(on_failure)}"),
             (
                 executor not in ("async", "thread", "process"),

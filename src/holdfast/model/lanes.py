@@ -1,22 +1,50 @@
-"""The lanes, and how slots per lane are written: `fast=3,general=5`."""
+"""The lanes, and how slots per lane are written: `fast=3,general=5,reports=2`.
+
+`fast` and `general` always exist; any other name is a lane of one's own.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
-__all__ = ["LANES", "slots_of"]
+from holdfast.model.names import did_you_mean
+
+__all__ = ["LANES", "lane_fault", "pairs_of", "slots_of"]
 
 LANES = ("fast", "general")
+V = TypeVar("V", int, float)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+
+
+def lane_fault(lane: object) -> str | None:
+    """What is wrong with the name of a lane, in words. Typing errors are found by their likeness."""
+    if not isinstance(lane, str) or not _NAME.fullmatch(lane):
+        return "a lane is named by 1 to 40 letters, digits, dots, hyphens and underscores"
+    if lane not in LANES and (hint := did_you_mean(lane, LANES)):
+        return f"there is no lane {lane!r}, and none may be named so much alike{hint}"
+    return None
 
 
 def slots_of(text: str) -> dict[str, int]:
-    """Slots per lane; a lane that is not named has none. ValueError says what is wrong."""
-    slots = dict.fromkeys(LANES, 0)
+    """Slots per lane, `fast` and `general` among them; ValueError says what is wrong."""
+    return dict.fromkeys(LANES, 0) | pairs_of(text, "fast=3,general=5", _slots)
+
+
+def pairs_of(text: str, example: str, read: Callable[[str], V | None]) -> dict[str, V]:
+    """What is written as `lane=value,…`; `read` answers None for what is not a value."""
+    found: dict[str, V] = {}
     for part in text.split(","):
-        lane, _, number = (word.strip() for word in part.partition("="))
-        if re.fullmatch(r"\w+", lane) and lane not in LANES:
-            raise ValueError(f"must look like fast=3,general=5: there is no lane {lane!r}")
-        if lane not in LANES or not re.fullmatch(r"[0-9]{1,9}", number):
-            raise ValueError("must look like fast=3,general=5")
-        slots[lane] = int(number)
-    return slots
+        lane, _, written = (word.strip() for word in part.partition("="))
+        value = read(written)
+        if _NAME.fullmatch(lane) and (fault := lane_fault(lane)):
+            raise ValueError(f"must look like {example}: {fault}")
+        if lane_fault(lane) or value is None:
+            raise ValueError(f"must look like {example}")
+        found[lane] = value
+    return found
+
+
+def _slots(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None

@@ -17,24 +17,27 @@ _LEAST = 1e-6
 class RetryPolicy:
     """The delay before retry n, in seconds: min(max, base × factor^(n-1)), plus a random part of up to `jitter` of it.
 
-    `max_attempts` counts failures and lost leases. None means the setting MAX_ATTEMPTS_DEFAULT.
+    `max_attempts` counts failures and lost leases. What is None follows the settings, whenever an attempt has failed:
+    MAX_ATTEMPTS_DEFAULT, RETRY_BASE_SECONDS, RETRY_FACTOR, RETRY_MAX_SECONDS and RETRY_JITTER.
     """
 
     max_attempts: int | None = None
-    base: float = 1.0
-    factor: float = 2.0
-    max: float = 300.0
-    jitter: float = 0.1
+    base: float | None = None
+    factor: float | None = None
+    max: float | None = None
+    jitter: float | None = None
 
     def __post_init__(self) -> None:
         given = {
-            "max_attempts": 1 if self.max_attempts is None else self.max_attempts,
+            "max_attempts": self.max_attempts,
             "backoff_base": self.base,
             "backoff_factor": self.factor,
             "backoff_max": self.max,
             "backoff_jitter": self.jitter,
         }
         for name, value in given.items():
+            if value is None:
+                continue
             if not BOUNDS[name].holds(value):
                 option = f"RetryPolicy.{name.removeprefix('backoff_')}"
                 raise InvalidInput(f"{option} must be {BOUNDS[name]}, not {shown(value)}")

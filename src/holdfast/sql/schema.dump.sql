@@ -871,18 +871,26 @@ begin
       and coalesce(job.tenant = any (w.tenants), true)
       and not w.draining
   ), claimed as (
-    select l.worker, count(*) as all_lanes, count(*) filter (where t.lane = 'fast') as fast
+    select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
     left join job_types t on t.name = s.type
-    group by l.worker
+    group by 1, 2
+  ), taken as (
+    -- Jobs of other lanes take general slots as far as their own do not suffice.
+    select host.id,
+      sum(case
+        when claimed.lane in ('general', behind_others.lane) then claimed.jobs
+        else greatest(0, claimed.jobs - coalesce((host.lanes ->> claimed.lane)::numeric, 0))
+      end) as jobs
+    from host
+    join claimed on claimed.worker = host.id
+    group by host.id
   )
-  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - case
-      when behind_others.lane = 'fast' then coalesce(claimed.all_lanes, 0)
-      else coalesce(claimed.all_lanes - least(claimed.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
+  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - coalesce(taken.jobs, 0))), 0)
   into slots, hosts, free
   from host
-  left join claimed on claimed.worker = host.id
+  left join taken on taken.id = host.id
   where host.slots > 0;
   with line as materialized (
     select s.id, s.tenant
@@ -1931,7 +1939,8 @@ $$;
 ALTER FUNCTION holdfast.check_signed(by text, note text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_signed(by text, note text) IS 'Raise unless a decision says who made it.';
 CREATE FUNCTION holdfast.check_subject(kind text, name text, kinds text[]) RETURNS void
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 begin
   if kind is null or kind <> all (kinds) then
@@ -1944,8 +1953,9 @@ begin
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
   elsif unprintable(name) then
     raise exception 'the name of a % must not contain control characters', kind using errcode = 'HF002';
-  elsif kind = 'lane' and name not in ('fast', 'general') then
-    raise exception 'unknown lane %; known are fast and general', name using errcode = 'HF002';
+  elsif kind = 'lane' and name not in (select l.lane from known_lanes() l) then
+    raise exception 'unknown lane %; known are %', name,
+      (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
   elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
     raise exception 'what begins with "holdfast" belongs to maintenance' using errcode = 'HF002';
   end if;
@@ -1991,8 +2001,8 @@ begin
   from jsonb_array_elements(definitions) as definition
   cross join (values
     ('name', 200, true), ('queue', 200, true), ('lane', 200, true), ('on_failure', 200, true), ('limit_key', 1000, false),
-    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, true), ('backoff_factor', null, true),
-    ('backoff_max', null, true), ('backoff_jitter', null, true))
+    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, false), ('backoff_factor', null, false),
+    ('backoff_max', null, false), ('backoff_jitter', null, false))
     as field (name, most, required)
   where jsonb_typeof(definition) <> 'object'
     or case coalesce(jsonb_typeof(definition -> field.name), 'null')
@@ -2104,10 +2114,10 @@ CREATE TABLE holdfast.job_types (
     queue text DEFAULT 'default'::text NOT NULL,
     lane text DEFAULT 'general'::text NOT NULL,
     max_attempts integer,
-    backoff_base real DEFAULT 1 NOT NULL,
-    backoff_factor real DEFAULT 2 NOT NULL,
-    backoff_max real DEFAULT 300 NOT NULL,
-    backoff_jitter real DEFAULT 0.1 NOT NULL,
+    backoff_base real,
+    backoff_factor real,
+    backoff_max real,
+    backoff_jitter real,
     timeout_seconds real,
     lease_seconds real,
     on_failure text DEFAULT 'retry'::text NOT NULL,
@@ -5864,6 +5874,14 @@ CREATE FUNCTION holdfast.is_parked(stream integer) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_parked(stream integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_parked(stream integer) IS 'Whether an entry with this number is parked.';
+CREATE FUNCTION holdfast.is_quiet(worker text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select exists (select from workers w where w.id = is_quiet.worker and w.quiet_at is not null)
+$$;
+ALTER FUNCTION holdfast.is_quiet(worker text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_quiet(worker text) IS 'Whether somebody has told a worker to claim no more.';
 CREATE FUNCTION holdfast.is_rate(gate text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6364,6 +6382,20 @@ CREATE FUNCTION holdfast.known_clock_steps() RETURNS TABLE(id bigint, seconds_ag
 $$;
 ALTER FUNCTION holdfast.known_clock_steps() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.known_clock_steps() IS 'The steps of the clock, with the time that has really passed since each (`seconds_ago`: later steps do not count) and the sum of all steps from this one on (`lead`).';
+CREATE FUNCTION holdfast.known_lanes() RETURNS TABLE(lane text)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select unnest(array['fast', 'general'])
+  union
+  select t.lane from job_types t
+  union
+  select jsonb_object_keys(w.lanes) from live_workers() w
+  union
+  select c.name from controls c where c.kind = 'lane'
+$$;
+ALTER FUNCTION holdfast.known_lanes() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.known_lanes() IS 'The lanes: fast and general, and those of one''s own that a job type, a live worker or a pause names.';
 CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6377,29 +6409,41 @@ CREATE FUNCTION holdfast.lane_slots(only_tenant text DEFAULT NULL::text) RETURNS
     SET jit TO 'off'
     AS $$
   with host as (
-    select w.id, coalesce((w.lanes ->> 'fast')::integer, 0) as fast, coalesce((w.lanes ->> 'general')::integer, 0) as general,
-      case when only_tenant is null then w.used end as used
+    select w.id, w.lanes, case when only_tenant is null then w.used end as used
     from live_workers() w
     where not w.draining
   ), claimed as (
-    select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
+    select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
     left join job_types t on t.name = s.type
     where l.worker in (select host.id from host where host.used is null)
       and (only_tenant is null or s.tenant = only_tenant)
-    group by l.worker
-  ), busy as (
-    select host.fast, host.general,
-      least(host.fast, coalesce((host.used ->> 'fast')::integer, claimed.fast, 0)) as fast_used,
-      least(host.general, coalesce((host.used ->> 'general')::integer, claimed.jobs - least(host.fast, claimed.fast), 0))
-        as general_used
+    group by 1, 2
+  ), part as (
+    select host.id, host.used, offered.key as lane, offered.value::numeric::bigint as slots, coalesce(claimed.jobs, 0) as jobs
     from host
-    left join claimed on claimed.worker = host.id
+    cross join lateral jsonb_each_text(host.lanes) offered
+    left join claimed on claimed.worker = host.id and claimed.lane = offered.key
+  ), rest as (
+    -- Jobs for which there is no slot of their own lane.
+    select all_jobs.worker, all_jobs.jobs - coalesce(own.jobs, 0) as jobs
+    from (select c.worker, sum(c.jobs)::bigint as jobs from claimed c group by c.worker) all_jobs
+    left join (
+      select p.id, sum(least(p.slots, p.jobs))::bigint as jobs from part p where p.lane <> 'general' group by p.id
+    ) own on own.id = all_jobs.worker
+  ), busy as (
+    select part.lane, part.slots,
+      least(part.slots, coalesce(
+        (part.used ->> part.lane)::numeric::bigint, case when part.lane = 'general' then rest.jobs else part.jobs end, 0)) as used
+    from part
+    left join rest on rest.worker = part.id
   )
-  select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
-  union all
-  select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
+  select names.lane, coalesce(sum(busy.slots), 0)::bigint, coalesce(sum(busy.used), 0)::bigint
+  from (select unnest(array['fast', 'general']) as lane union select part.lane from part) names
+  left join busy on busy.lane = names.lane
+  group by names.lane
+  order by names.lane
 $$;
 ALTER FUNCTION holdfast.lane_slots(only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.lane_slots(only_tenant text) IS 'The slots of each lane of live workers that do not drain, and how many of them are in use.';
@@ -6990,6 +7034,59 @@ CREATE FUNCTION holdfast.list_types(only_tenant text DEFAULT NULL::text, only_na
 $$;
 ALTER FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) IS 'Job types by name, with waiting and running jobs, pauses and limits, what workers published about the type, and how many live workers know it.';
+CREATE FUNCTION holdfast.list_workers(only_tenant text DEFAULT NULL::text, only_worker text DEFAULT NULL::text, after text DEFAULT NULL::text, max_rows integer DEFAULT 50) RETURNS TABLE(worker text, host text, pid integer, version text, kind text, lanes jsonb, used jsonb, types text[], queues text[], tenants text[], started_at timestamp with time zone, heartbeat_at timestamp with time zone, state text, quiet_at timestamp with time zone, quiet_by text, quiet_note text, running bigint, jobs jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  with page as materialized (
+    select w.*
+    from workers w
+    where (only_worker is null or w.id = only_worker)
+      and (list_workers.after is null or w.id > list_workers.after)
+      and (only_tenant is null or w.tenants is null or only_tenant = any (w.tenants))
+    order by w.id
+    limit least(greatest(max_rows, 0), 10000)
+  ), begun as (
+    select l.worker, l.job_id, l.attempt, l.claimed_at, s.type, s.tenant, s.queue,
+      row_number() over (partition by l.worker order by l.claimed_at, l.job_id) as place
+    from leases l
+    join streams s on s.id = l.stream
+    where l.worker in (select page.id from page)
+      and (only_tenant is null or s.tenant = only_tenant)
+      and (l.number is null or exists (
+        select from beginnings b
+        where b.worker = l.worker and b.lane = lane_of(l.number) and l.number between 1 and b.number))
+  ), busy as (
+    select b.worker, count(*) as running,
+      jsonb_agg(
+        jsonb_build_object(
+          'job_id', b.job_id, 'type', left(b.type, 200), 'tenant', left(b.tenant, 200), 'queue', left(b.queue, 200),
+          'attempt', b.attempt, 'started_at', readable(b.claimed_at))
+        order by b.place) filter (where b.place <= 100) as jobs
+    from begun b
+    group by b.worker
+  )
+  select page.id, page.host, page.pid, page.version, page.kind, page.lanes,
+    case when only_tenant is null and live.id is not null then page.used end, page.types, page.queues,
+    case when only_tenant is null or page.tenants is null then page.tenants else array[only_tenant] end,
+    readable(page.started_at), readable(page.heartbeat_at),
+    case
+      when live.id is null then 'lost'
+      when page.draining or page.quiet_at is not null then 'draining'
+      else 'live'
+    end,
+    readable(page.quiet_at),
+    case when only_tenant is null then page.quiet_by end,
+    case when only_tenant is null then page.quiet_note end,
+    coalesce(busy.running, 0), coalesce(busy.jobs, '[]')
+  from page
+  left join live_workers() live on live.id = page.id
+  left join busy on busy.worker = page.id
+  order by page.id
+$$;
+ALTER FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) IS 'Workers by id, with the jobs that they run: up to a hundred for each, oldest first; not those that were claimed ahead of the slots and have not begun.';
 CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer DEFAULT 200000) RETURNS uuid[]
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7029,7 +7126,12 @@ CREATE TABLE holdfast.workers (
     tenants text[],
     used jsonb,
     shapes jsonb,
-    schedules text[]
+    schedules text[],
+    kind text DEFAULT 'python'::text NOT NULL,
+    quiet_at timestamp with time zone,
+    quiet_by text,
+    quiet_note text,
+    CONSTRAINT workers_kind_check CHECK ((kind = ANY (ARRAY['python'::text, 'remote'::text])))
 )
 WITH (fillfactor='50');
 ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
@@ -8809,6 +8911,33 @@ end
 $$;
 ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.query_condition(tree jsonb) IS 'A query''s tree (see holdfast.model.query) as a condition on `jobs j`.';
+CREATE FUNCTION holdfast.quiet_worker(worker text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  before workers;
+begin
+  perform check_texts(by, note);
+  if by is null then
+    raise exception 'whoever quiets a worker must be named' using errcode = 'HF002';
+  end if;
+  select w.* into before from workers w where w.id = quiet_worker.worker for update;
+  if not found then
+    return null;
+  elsif before.quiet_at is not null then
+    return false;
+  end if;
+  update workers w
+  set quiet_at = now(), quiet_by = quiet_worker.by, quiet_note = quiet_worker.note
+  where w.id = quiet_worker.worker;
+  perform note_audit(
+    by, by_key, null, 'worker.quiet', worker, jsonb_strip_nulls(jsonb_build_object('note', note)));
+  return true;
+end
+$$;
+ALTER FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) IS 'Tell a worker to claim no more: it hears of it with its next heartbeat, and what it runs goes on.';
 CREATE FUNCTION holdfast.quoted(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -11145,12 +11274,38 @@ declare
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
     when 'STREAMS_PER_TENANT' then 'streams'
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
+    when 'FAST_TIMEOUT_SECONDS' then 'timeout'
+    when 'GENERAL_TIMEOUT_SECONDS' then 'timeout'
+    when 'SHUTDOWN_GRACE_PERIOD_SECONDS' then 'delay'
+    when 'RETRY_BASE_SECONDS' then 'backoff_base'
+    when 'RETRY_FACTOR' then 'backoff_factor'
+    when 'RETRY_MAX_SECONDS' then 'backoff_max'
+    when 'RETRY_JITTER' then 'backoff_jitter'
+  end;
+  choices text[] := case name
+    when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
+    when 'DRAIN_POLICY' then array['auto', 'pause', 'requeue']
   end;
 begin
-  if name = 'VALIDATE_PAYLOADS' then
-    return case when value not in ('refuse', 'warn', 'off') then
-      format('%s must be refuse, warn or off, not %s', name, quote_literal(left(value, 40)))
+  if choices is not null then
+    return case when value <> all (choices) then
+      format('%s must be %s, %s or %s, not %s', name, choices[1], choices[2], choices[3], quote_literal(left(value, 40)))
     end;
+  end if;
+  if name = 'LANE_TIMEOUTS' and value <> '' then
+    return (
+      select case
+        when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
+          format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
+        when split_part(part.text, '=', 1) in ('fast', 'general') then
+          format('LANE_TIMEOUTS must not name %1$s, which has %2$s_TIMEOUT_SECONDS', split_part(part.text, '=', 1),
+            upper(split_part(part.text, '=', 1)))
+        else bounds_fault('LANE_TIMEOUTS must be lengths: ' || split_part(part.text, '=', 1), 'timeout',
+          split_part(part.text, '=', 2)::numeric)
+      end as fault
+      from regexp_split_to_table(value, ',') as part (text)
+      order by 1 nulls last
+      limit 1);
   end if;
   if bound is null then
     return null;
@@ -11242,11 +11397,15 @@ begin
     from told t
     cross join lateral (select t.verdict is not null as judged) operator
   ), verdict as materialized (
+    -- What a type does not declare is read at most once, and only if a job is retried: subqueries wait until then.
     select judged.*, cost.failures, next.state,
       case next.state
         when 'retry' then now() + make_interval(secs => coalesce(judged.delay, backoff_seconds(
-          cost.failures, coalesce(t.backoff_base, 1), coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, 300),
-          coalesce(t.backoff_jitter, 0.1))))
+          cost.failures,
+          coalesce(t.backoff_base, (select setting('RETRY_BASE_SECONDS')::double precision)),
+          coalesce(t.backoff_factor, (select setting('RETRY_FACTOR')::double precision)),
+          coalesce(t.backoff_max, (select setting('RETRY_MAX_SECONDS')::double precision)),
+          coalesce(t.backoff_jitter, (select setting('RETRY_JITTER')::double precision)))))
         when 'scheduled' then now() + make_interval(secs => judged.delay)
         else now()
       end as run_at,
@@ -11918,7 +12077,8 @@ CREATE FUNCTION holdfast.subject_figures(kind text, only_tenant text, only_name 
   ), known as (
     select line.name from line
     union
-    select unnest(array['fast', 'general']) where subject_figures.kind = 'lane'
+    select l.lane from known_lanes() l
+    where subject_figures.kind = 'lane' and (only_tenant is null or l.lane in ('fast', 'general'))
     union
     select t.queue from job_types t where subject_figures.kind = 'queue' and only_tenant is null
     union
@@ -12728,11 +12888,11 @@ COMMENT ON FUNCTION holdfast.unserved(job holdfast.jobs, lane text) IS 'Why no l
 CREATE FUNCTION holdfast.usable_slots(lanes jsonb, lane text) RETURNS integer
     LANGUAGE sql IMMUTABLE
     AS $$
-  select coalesce((lanes ->> 'general')::integer, 0)
-    + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
+  select coalesce((lanes ->> 'general')::numeric, 0)::integer
+    + case when lane <> 'general' then coalesce((lanes ->> lane)::numeric, 0)::integer else 0 end
 $$;
 ALTER FUNCTION holdfast.usable_slots(lanes jsonb, lane text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) IS 'How many slots can run jobs of a lane: general slots run anything, fast ones only types declared fast.';
+COMMENT ON FUNCTION holdfast.usable_slots(lanes jsonb, lane text) IS 'How many slots can run jobs of a lane: general slots run anything, others only types that are declared for them.';
 CREATE FUNCTION holdfast.uuid_v7() RETURNS uuid
     LANGUAGE plpgsql PARALLEL SAFE
     AS $$
@@ -13151,6 +13311,14 @@ CREATE FUNCTION holdfast.work_left(streams integer[]) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.work_left(streams integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.work_left(streams integer[]) IS 'Whether a worker for these streams has anything left to do: a job that is ready, running, retrying or snoozed (among the next thousand that are due), a target without a head, or a request.';
+CREATE FUNCTION holdfast.worker_settings() RETURNS jsonb
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(jsonb_object_agg(s.name, s.value), '{}') from settings s where s.value is not null
+$$;
+ALTER FUNCTION holdfast.worker_settings() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.worker_settings() IS 'The settings that the database has a value for, as a running worker learns them with each heartbeat.';
 CREATE FUNCTION holdfast.written_rate(count integer, seconds double precision) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -14304,6 +14472,8 @@ GRANT ALL ON FUNCTION holdfast.is_maintained() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_number(value jsonb, low numeric, high numeric, whole boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_quiet(worker text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.is_quiet(worker text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
@@ -14337,6 +14507,7 @@ REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload js
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.known_clock_steps() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.known_lanes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lane_of(number bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lane_slots(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lane_slots(only_tenant text) TO holdfast_operator;
@@ -14393,6 +14564,8 @@ REVOKE ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, a
 GRANT ALL ON FUNCTION holdfast.list_tenants(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.list_types(only_tenant text, only_name text, after text, max_names integer) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.list_workers(only_tenant text, only_worker text, after text, max_rows integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_api;
 GRANT ALL ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) TO holdfast_worker;
@@ -14504,6 +14677,8 @@ GRANT ALL ON FUNCTION holdfast.put_off(worker text, job_ids uuid[], attempts int
 REVOKE ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.raise_durability() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.read_letters(after text[], max_rows integer) FROM PUBLIC;
@@ -14724,6 +14899,8 @@ REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken
 REVOKE ALL ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.work_left(streams integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.worker_settings() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.worker_settings() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.written_rate(count integer, seconds double precision) FROM PUBLIC;
 GRANT SELECT ON TABLE holdfast.circuit_breakers TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.dead_letter_jobs TO holdfast_operator;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -59,8 +60,6 @@ class LeaseStore:
     def __init__(self, database: Database, worker: str) -> None:
         self._database = database
         self._worker = worker
-        #: The maximal size of a result, as far as it is known here; the engine decides.
-        self.result_limit = database.config.result_max_bytes
 
     async def claim(
         self,
@@ -112,9 +111,12 @@ class LeaseStore:
         used: Collection[int] = (),
     ) -> dict[int, Stream]:
         """The streams with jobs of these types that are not paused. `used` are those from which it claimed lately."""
-        self.result_limit = int(await self._database.value("result_limit"))
         rows = await self._database.rows("open_streams", types, queues, tenants, list(used))
         return {row["id"]: Stream(**dict(row)) for row in rows}
+
+    async def settings(self) -> dict[str, str]:
+        """The settings that the database has a value for."""
+        return dict(json.loads(await self._database.value("worker_settings")))
 
     async def ready_streams(self, streams: Sequence[int]) -> list[int]:
         """Those of the streams in which something is ready."""

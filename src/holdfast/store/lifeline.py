@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -18,10 +19,22 @@ from holdfast.store.faults import CONNECTION_FAULTS, translated
 from holdfast.store.servers import retire
 from holdfast.store.statements import queries
 
-__all__ = ["Lifeline"]
+__all__ = ["BeatAnswer", "Lifeline"]
 
 #: How long a statement may take, and how long it may wait for a lock: renewals wait behind a heartbeat that waits.
 _STATEMENT_SECONDS, _LOCK_SECONDS = 10.0, 2.0
+
+
+class BeatAnswer(NamedTuple):
+    """What the database answers to a heartbeat.
+
+    `known`: it has a row for the worker. `settings`: those that it has values for. `quiet`: the worker is to
+    claim no more.
+    """
+
+    known: bool
+    settings: dict[str, str]
+    quiet: bool
 
 
 class Lifeline:
@@ -85,10 +98,10 @@ class Lifeline:
         rows = await self._rows("interrupted", self._worker, list(job_ids), list(attempts))
         return {(row[0], row[1]): row[2] for row in rows}
 
-    async def beat(self, *, draining: bool, used: Mapping[str, int]) -> bool:
-        """Record that the worker lives, and its used slots per lane; False if the database does not know the worker."""
-        ((known,),) = await self._rows("beat", self._worker, draining, json.dumps(used))
-        return known is True
+    async def beat(self, *, draining: bool, used: Mapping[str, int]) -> BeatAnswer:
+        """Record that the worker lives, and its used slots per lane."""
+        ((known, settings, quiet),) = await self._rows("beat", self._worker, draining, json.dumps(used))
+        return BeatAnswer(known is True, dict(json.loads(settings)), quiet)
 
     async def close(self) -> None:
         """Close, without waiting long."""

@@ -136,7 +136,7 @@ class LoopBlocked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerChanged(Event):
-    """A worker started, began to drain, or stopped."""
+    """A worker started, follows settings that were changed meanwhile, began to drain, or stopped."""
 
     worker: str
     change: str

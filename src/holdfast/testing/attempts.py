@@ -32,6 +32,7 @@ from holdfast.testing.failures import Failure, Failures, raising, stalling
 from holdfast.testing.sandbox import Sandbox
 from holdfast.worker.claimed import Claimed, ClaimedAttempts, Interrupt
 from holdfast.worker.execution import Execution
+from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.settlement import SettlementService
 
 __all__ = ["AttemptRunner", "JobFailed", "Run"]
@@ -74,6 +75,7 @@ class AttemptRunner:
         self._app, self._sandbox, self._failures, self._worker = app, sandbox, failures, worker
         self._store = LeaseStore(sandbox.worker, worker)
         self._jobs = JobStore(sandbox.worker)
+        self._settings = WorkerSettings(app.config)
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
@@ -81,10 +83,12 @@ class AttemptRunner:
         if self._execution is not None:
             yield
             return
+        self._settings.learn(await self._store.settings())
         async with AsyncExitStack() as stack:
             lifespan = self._app.resources
             resources = await stack.enter_async_context(lifespan()) if lifespan is not None else None
             transactions = Transactions(self._app.config, self._worker, size=_TRANSACTIONS)
+            transactions.result_limit = lambda: self._settings.result_limit
             stack.push_async_callback(transactions.close)
             reports = ReportStore(self._app.config, self._worker)
             stack.push_async_callback(reports.close)
@@ -113,7 +117,7 @@ class AttemptRunner:
         self, claimed: Claimed, job_type: JobType, failure: Failure | None, raised: list[BaseException]
     ) -> Outcome | None:
         """How the attempt ended; None if the worker crashed."""
-        timeout = job_type.timeout_seconds or self._lane_timeout(job_type)
+        timeout = job_type.timeout_seconds or self._settings.lane_timeout(job_type.lane)
         if failure is None or failure.kind == "lose lease":
             return await self._perform(claimed, job_type, timeout)
         if failure.after:
@@ -187,11 +191,8 @@ class AttemptRunner:
             transactions=transactions,
             send=reports.report,
             middleware=self._app.middleware,
+            result_limit=lambda: self._settings.result_limit,
         )
-
-    def _lane_timeout(self, job_type: JobType) -> float:
-        config = self._app.config
-        return config.fast_timeout_seconds if job_type.lane == "fast" else config.general_timeout_seconds
 
 
 _at_work: ContextVar[tuple[AttemptRunner, Execution] | None] = ContextVar("holdfast_testing_at_work", default=None)

@@ -41,6 +41,7 @@ from holdfast.web.ops.schedules import ops_schedules_router
 from holdfast.web.ops.settings import ops_settings_router
 from holdfast.web.ops.subjects import ops_subjects_router
 from holdfast.web.ops.targets import ops_targets_router
+from holdfast.web.ops.workers import ops_workers_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
 from holdfast.web.queries import QueriesMiddleware
@@ -104,6 +105,7 @@ def create_app(
         ops_settings_router(state),
         ops_circuits_router(state),
         ops_schedules_router(state),
+        ops_workers_router(state),
         metrics_router(state),
         pages_router(),
     ):

@@ -11,6 +11,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import AttemptStarted, LeaseLost
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
+from holdfast.worker.deadlines import Timeouts
 from holdfast.worker.execution import Execution
 from holdfast.worker.verdicts import STRUCK
 
@@ -32,7 +33,7 @@ class Attempts:
         execution: Execution,
         *,
         types: Mapping[str, JobType],
-        timeouts: Mapping[str, float],
+        timeouts: Timeouts,
         on_ended: Callable[[Claimed], None],
         on_struck: Callable[[Claimed], None],
         settle: Callable[[Claimed, Outcome], None],
@@ -46,7 +47,7 @@ class Attempts:
         outcome = _INTERRUPTED
         try:
             job_type = self._types[claimed.claim.stream.type]
-            timeout = self._timeouts[job_type.name]
+            timeout = self._timeouts.begin(claimed)
             # The timeout counts from here: observers of the start event are foreign code, and may block the loop.
             claimed.started = time.monotonic()
             if self._bus.hears(AttemptStarted):

@@ -36,6 +36,8 @@ class Claimed:
     #: Called at every renewal, for a guard that ends the handler with its lease if the event loop cannot.
     renewed: Callable[[float], None] | None = None
     started: float | None = None
+    #: How long its handler may run, from when it has begun.
+    timeout_seconds: float | None = None
     duration = 0.0
     #: How long it had a slot before its handler could begin (see holdfast.worker.starts).
     waited = 0.0

@@ -12,9 +12,40 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from holdfast.worker.claimed import Claimed
+from holdfast.definitions.job_type import JobType
+from holdfast.worker.claimed import Claimed, ClaimedAttempts
+from holdfast.worker.settings import WorkerSettings
 
-__all__ = ["Deadlines", "time_over"]
+__all__ = ["Deadlines", "Timeouts", "time_over"]
+
+
+class Timeouts:
+    """How long handlers may run: what the type declares, else what the settings say for its lane.
+
+    An attempt keeps the timeout that it began with.
+    """
+
+    def __init__(self, types: Mapping[str, JobType], settings: WorkerSettings, claimed: ClaimedAttempts) -> None:
+        self._types, self._settings, self._claimed = types, settings, claimed
+
+    def begin(self, claimed: Claimed) -> float:
+        """The timeout of an attempt that begins now."""
+        claimed.timeout_seconds = timeout = self._of_type(claimed.type)
+        return timeout
+
+    def of(self, claimed: Claimed) -> float:
+        """The timeout of an attempt, which may not have begun yet."""
+        return self._of_type(claimed.type) if claimed.timeout_seconds is None else claimed.timeout_seconds
+
+    @property
+    def longest(self) -> float:
+        """The longest timeout that any attempt may have here."""
+        begun = [h.timeout_seconds for h in self._claimed.all() if h.timeout_seconds is not None]
+        return max([*begun, *map(self._of_type, self._types)], default=0.0)
+
+    def _of_type(self, name: str) -> float:
+        job_type = self._types[name]
+        return job_type.timeout_seconds or self._settings.lane_timeout(job_type.lane)
 
 
 class Deadlines:
@@ -57,11 +88,11 @@ class Deadlines:
             claimed.task.cancel()
 
 
-def time_over(timeouts: Mapping[str, float], stuck_after_seconds: float, claimed: Claimed | None) -> float:
+def time_over(timeouts: Timeouts, stuck_after_seconds: float, claimed: Claimed | None) -> float:
     """When an unfinished attempt counts as stuck; for None, how long after its start at most."""
     if claimed is None:
-        return max(timeouts.values(), default=0.0) + stuck_after_seconds
+        return timeouts.longest + stuck_after_seconds
     stuck_at, started = claimed.stuck_at, claimed.started
     if stuck_at is not None:
         return stuck_at
-    return (time.monotonic() if started is None else started) + timeouts[claimed.type] + stuck_after_seconds
+    return (time.monotonic() if started is None else started) + timeouts.of(claimed) + stuck_after_seconds

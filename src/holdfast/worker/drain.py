@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.worker.claimed import ClaimedAttempts
+from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.slots import Slots
 
 __all__ = ["CLEAN_UP_SECONDS", "Drain", "drain_pauses"]
@@ -27,8 +28,8 @@ def drain_pauses(policy: str, *, target: str | None, on_failure: str) -> bool:
 class Drain:
     """The end of a worker, from the first request to the moment when its handlers are given up."""
 
-    def __init__(self, grace_seconds: float, slots: Slots, claimed: ClaimedAttempts) -> None:
-        self.grace_seconds, self._slots, self._claimed = grace_seconds, slots, claimed
+    def __init__(self, settings: WorkerSettings, slots: Slots, claimed: ClaimedAttempts) -> None:
+        self._settings, self._slots, self._claimed = settings, slots, claimed
         self.begun, self.hurried = asyncio.Event(), asyncio.Event()
         self._an_end = asyncio.Event()
         self._asked = False
@@ -41,16 +42,17 @@ class Drain:
         self._asked = True
         self.begun.set()
 
-    def begin(self) -> float:
-        """Begin the drain now. Returns when the grace period ends."""
-        grace_end = time.monotonic() + self.grace_seconds
+    def begin(self) -> tuple[float, float]:
+        """Begin the drain now. Returns the length of the grace period, which is settled by that, and when it ends."""
+        grace = self._settings.grace_seconds
+        grace_end = time.monotonic() + grace
         self._over_at = grace_end + CLEAN_UP_SECONDS
-        return grace_end
+        return grace, grace_end
 
     def over_at(self, told_to_stop: Callable[[], bool]) -> float | None:
         """When the drain must be over; None if there is none. A blocked event loop may not have heard of it yet."""
         if self._over_at is None and told_to_stop():
-            self._over_at = time.monotonic() + self.grace_seconds + CLEAN_UP_SECONDS
+            self._over_at = time.monotonic() + self._settings.grace_seconds + CLEAN_UP_SECONDS
         return self._over_at
 
     def handler_ended(self) -> None:

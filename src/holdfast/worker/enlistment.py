@@ -10,14 +10,13 @@ import secrets
 import socket
 from collections.abc import Mapping, Sequence
 
-from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable, InvalidInput
 from holdfast.store.workers import WorkerEntry, WorkerStore
 from holdfast.version import __version__
 
-__all__ = ["Enlistment", "chosen", "lane_timeout", "new_worker_id"]
+__all__ = ["Enlistment", "chosen", "new_worker_id"]
 
 #: How long to wait for a database that does not answer when the worker leaves. Its leases will lapse in any case.
 _GOODBYE_SECONDS = 1.0
@@ -38,11 +37,6 @@ def chosen(registry: Registry, names: Sequence[str] | None) -> dict[str, JobType
             f"the app has no job type {', '.join(unknown)}; it has {', '.join(t.name for t in registry)}"
         )
     return {t.name: t for t in registry if t.name in names}
-
-
-def lane_timeout(config: Config, job_type: JobType) -> float:
-    """The timeout of a handler that declares none."""
-    return config.fast_timeout_seconds if job_type.lane == "fast" else config.general_timeout_seconds
 
 
 class Enlistment:

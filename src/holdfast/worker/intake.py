@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from holdfast.errors import DatabaseUnavailable
@@ -82,7 +82,7 @@ class Intake(Service):
         bus: Bus,
         *,
         types: Sequence[str],
-        fast_types: Sequence[str],
+        lane_of: Mapping[str, str],
         queues: Sequence[str] | None,
         tenants: Sequence[str] | None,
         batch_size: int,
@@ -97,7 +97,7 @@ class Intake(Service):
         super().__init__(bus)
         self._store, self._claimed, self._slots = store, claimed, slots
         self._types, self._queues, self._tenants = types, queues, tenants
-        self._offer = Offer(fast_types)
+        self._offer = Offer(slots.capacity, lane_of)
         self._batch_size, self._poll_interval = batch_size, poll_interval
         self._start, self._keep, self._hand_back, self._idle = start, keep, hand_back, idle
         self._prepare, self._prepared = prepare, False
@@ -123,6 +123,7 @@ class Intake(Service):
         self._ended_at = dict.fromkeys(slots.capacity, float("-inf"))
         self._unanswered: list[float] = []
         self._full = False
+        self._quiet = False
 
     def heard(self, payload: str) -> None:
         """Handle a notification: the named streams have jobs; without payload, any may. Foreign ones are ignored."""
@@ -174,6 +175,11 @@ class Intake(Service):
         for ahead in self._ahead.values():
             while ahead:
                 self._hand_back(ahead.popleft()[1])
+
+    def quiet(self) -> None:
+        """Claim no more, and hand back what was claimed ahead."""
+        self._quiet = True
+        self.give_up()
 
     async def round(self) -> float:
         """Look for work once. Returns how long to wait before the next look."""
@@ -246,9 +252,9 @@ class Intake(Service):
         return self._poll_interval
 
     def _wishes(self) -> Iterator[tuple[str, int, list[int]]]:
-        """(lane, how many, from which streams); fast slots are filled first, and only with fast types."""
-        for lane in ("fast", "general"):
-            if self._slots.capacity.get(lane, 0) > 0:
+        """(lane, how many, from which streams); general slots, which take any, are filled last."""
+        for lane in sorted(self._slots.capacity, key="general".__eq__):
+            if self._slots.capacity[lane] > 0:
                 if self._offer.has_limits(lane):
                     ahead = self._ahead[lane]
                     one_more = not (ahead and ahead[0][1].claim.stream.limited)
@@ -256,6 +262,8 @@ class Intake(Service):
                 yield lane, self._wanted(lane), self._offer.unlimited(lane)
 
     def _wanted(self, lane: str) -> int:
+        if self._quiet:
+            return 0
         ahead, waiting = self._wanted_ahead(lane), len(self._ahead[lane])
         wanted = self._slots.free(lane) + ahead - waiting
         if waiting and wanted < ahead // 2:
@@ -307,7 +315,7 @@ class Intake(Service):
                 self._claimed_already(earlier, claimed)
                 continue
             self._claimed.add(claimed)
-            if self.stopping.is_set():
+            if self.stopping.is_set() or self._quiet:
                 self._hand_back(claimed)
             elif claim.number is None and not self._ahead[lane] and self._slots.free(lane) > 0:
                 self._begin(claimed)

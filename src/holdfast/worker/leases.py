@@ -3,7 +3,8 @@
 1. It renews all leases in one statement, once the first of them has less than half of its time left.
 2. Between renewals it looks for interrupts, every heartbeat. The lease of a job that it is notified of is renewed at
    once: perhaps somebody has ended it.
-3. Every heartbeat it records that the worker lives, and how many slots of each lane it uses.
+3. Every heartbeat it records that the worker lives, and how many slots of each lane it uses, and learns the settings,
+   and whether somebody told the worker to claim no more.
 4. It listens for wake-ups and interrupts, and passes them to the worker's event loop.
 5. It watches whether the worker's event loop answers, and sends no heartbeat for one that was given up (`blockage`).
 6. It reconnects for ever: at once if a connection was cut, with growing pauses if the database refuses. If the database
@@ -56,9 +57,12 @@ class LeaseKeeper:
         on_wake: Callable[[str, str], None],
         on_lost: Callable[[Claimed], None],
         on_unknown: Callable[[], None],
+        on_settings: Callable[[dict[str, str]], None],
+        on_quiet: Callable[[], None],
     ) -> None:
         self._config, self._worker, self._claimed, self._slots = config, worker, claimed, slots
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
+        self._on_settings, self._on_quiet = on_settings, on_quiet
         self._blockage = blockage
         self._outage = Outage("lease keeper", aside)
         #: Held by the task that uses the connection.
@@ -71,6 +75,9 @@ class LeaseKeeper:
         self._next_look = 0.0
         #: Jobs that were named in notifications since the last look.
         self._named: set[UUID] = set()
+        #: Those of the last heartbeat.
+        self._settings: dict[str, str] | None = None
+        self._quiet = False
         self.draining = False
         #: The connection in use. Others may read it, and listen through it.
         self.lifeline: Lifeline | None = None
@@ -178,9 +185,15 @@ class LeaseKeeper:
             if doubtful:
                 await self._renew(lifeline, doubtful)
         if not self._blockage.given_up:
-            known = await lifeline.beat(draining=self.draining, used=self._slots.used_per_lane)
-            if not known:
+            answer = await lifeline.beat(draining=self.draining, used=self._slots.used_per_lane)
+            if not answer.known:
                 self._tell(self._on_unknown)
+            if answer.settings != self._settings:
+                self._settings = answer.settings
+                self._tell(self._on_settings, answer.settings)
+            if answer.quiet and not self._quiet:
+                self._quiet = True
+                self._tell(self._on_quiet)
 
     def _kept(self) -> list[Claimed]:
         return [h for h in self._claimed.all() if not h.lost and not h.completed]

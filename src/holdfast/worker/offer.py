@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from holdfast.model.job import Stream
 
@@ -12,8 +12,9 @@ __all__ = ["Offer"]
 class Offer:
     """The streams that are open to a worker now, by number."""
 
-    def __init__(self, fast_types: Collection[str]) -> None:
-        self._fast_types = frozenset(fast_types)
+    def __init__(self, lanes: Collection[str], lane_of: Mapping[str, str]) -> None:
+        """`lanes` are those with slots, `lane_of` the lane of each type."""
+        self._names, self._lane_of = tuple(lanes), lane_of
         #: The streams from which jobs were claimed since the database was last asked.
         self.used: set[int] = set()
         self.streams: dict[int, Stream] = {}
@@ -26,8 +27,8 @@ class Offer:
         self.streams = streams
         self.used.clear()
         self.limited = any(stream.limited for stream in streams.values())
-        for lane in ("fast", "general"):
-            fitting = [s for s in streams.values() if lane == "general" or s.type in self._fast_types]
+        for lane in self._names:
+            fitting = [s for s in streams.values() if lane == "general" or self._lane_of.get(s.type) == lane]
             self._lanes[lane] = [s.id for s in fitting], [s.id for s in fitting if not s.limited]
 
     def every(self, lane: str) -> list[int]:

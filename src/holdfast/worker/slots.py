@@ -1,4 +1,4 @@
-"""Slots per lane. Fast slots run only types declared fast, general slots run anything."""
+"""Slots per lane. A lane's slots run only types that are declared for it, general slots run anything."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.aside import Aside
 from holdfast.worker.blockage import Blocker
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
+from holdfast.worker.deadlines import Timeouts
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.settlement import SettlementService
@@ -63,7 +64,7 @@ class Surrender:
         keeper: LeaseKeeper,
         aside: Aside,
         types: Mapping[str, JobType],
-        timeouts: Mapping[str, float],
+        timeouts: Timeouts,
         time_over: Callable[[Claimed], float],
         suspects: Mapping[UUID, int],
     ) -> None:
@@ -105,7 +106,7 @@ class Surrender:
             claimed.stuck = True
         elif claimed.interrupt is None:
             return Outcome.handed_back(_BLOCKED)
-        return self._execution.verdicts.given_up(claimed, self._timeouts[claimed.type])
+        return self._execution.verdicts.given_up(claimed, self._timeouts.of(claimed))
 
     def _is_to_blame(self, claimed: Claimed, blocker: Blocker) -> bool:
         """Whether the attempt has used up its own time, not only the loop's."""

@@ -21,6 +21,7 @@ from holdfast.config import Config
 from holdfast.definitions.registry import Registry
 from holdfast.errors import DatabaseUnavailable
 from holdfast.lifecycle.service import Service
+from holdfast.model.lanes import LANES
 from holdfast.model.outcome import Outcome
 from holdfast.store.circuits import CircuitStore
 from holdfast.store.database import Database
@@ -37,10 +38,10 @@ from holdfast.worker.blockage import Blockage, Blocker
 from holdfast.worker.circuits import Circuits
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.copies import alone_in_its_loop
-from holdfast.worker.deadlines import time_over
+from holdfast.worker.deadlines import Timeouts, time_over
 from holdfast.worker.drain import CLEAN_UP_SECONDS, Drain, drain_pauses
 from holdfast.worker.elsewhere import Elsewhere
-from holdfast.worker.enlistment import Enlistment, chosen, lane_timeout, new_worker_id
+from holdfast.worker.enlistment import Enlistment, chosen, new_worker_id
 from holdfast.worker.execution import Execution
 from holdfast.worker.intake import Intake
 from holdfast.worker.leases import LeaseKeeper
@@ -53,6 +54,7 @@ from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.addresses import check_addresses
 from holdfast.worker.runners import Runners
 from holdfast.worker.schedules import DeclareSchedules
+from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.settlement import SettlementService
 from holdfast.worker.slots import Slots
 from holdfast.worker.starts import Starts
@@ -97,11 +99,11 @@ class Worker:
         self.id = new_worker_id()
         self._config, self._database, self._client, self._bus = config, database, client, bus
         self._types = chosen(registry, types)
-        self._timeouts = {t.name: t.timeout_seconds or lane_timeout(config, t) for t in self._types.values()}
         check_addresses(self._types.values())
         self._queues, self._tenants = queues, tenants
         self._lifespan = lifespan
         self._slots = Slots(slots)
+        self._lanes = {t.lane for t in self._types.values()}
         self._enlistment = Enlistment(
             WorkerStore(database), self.id, self._types, slots=self._slots.capacity, queues=queues, tenants=tenants
         )
@@ -112,11 +114,14 @@ class Worker:
         if registry.schedules:
             self._services.insert(0, DeclareSchedules(database, self.id, registry, bus))
         self._stuck_after = _STUCK_AFTER_SECONDS if stuck_after_seconds is None else stuck_after_seconds
-        self._time_over = partial(time_over, self._timeouts, self._stuck_after)
         self._middleware = middleware
         self._claimed = ClaimedAttempts()
+        self._settings = WorkerSettings(config)
+        self._timeouts = Timeouts(self._types, self._settings, self._claimed)
+        self._time_over = partial(time_over, self._timeouts, self._stuck_after)
         self._store = LeaseStore(database, self.id)
-        self._drain = Drain(config.shutdown_grace_period_seconds, self._slots, self._claimed)
+        self._has_beaten = False
+        self._drain = Drain(self._settings, self._slots, self._claimed)
         #: Attempts that cannot be ended, with their outcomes, for the process that replaces this one.
         self.stuck: list[Settlement] = []
         #: How often each job was in a blocked event loop while the blocker was unknown (see `surrender`).
@@ -130,6 +135,8 @@ class Worker:
         self.abandon: Callable[[], object] | None = None
         #: Ends this process as failed if it cannot be replaced. Callable in any thread; None in a user's program.
         self.fail: Callable[[Exception], object] | None = None
+        #: Called when a drain begins, with the length of its grace period in seconds.
+        self.tell_grace: Callable[[float], object] | None = None
         #: Whether somebody asked the process to stop. Callable in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
 
@@ -195,6 +202,8 @@ class Worker:
                 on_wake=self._on_wake,
                 on_lost=self._on_lost,
                 on_unknown=lambda: self._spawn(self._enlistment.enter()),
+                on_settings=self._learn,
+                on_quiet=self._on_quiet,
             )
             self._attempts = Attempts(
                 self.id,
@@ -240,6 +249,8 @@ class Worker:
             )
             # Observers are foreign code; `watch` guards them while the lease keeper's thread does not watch the loop.
             self._tell("started", f"{len(self._types)} job types, {self._slots.capacity}")
+            if idle := [lane for lane in self._slots.capacity if lane not in LANES and lane not in self._lanes]:
+                self._tell("has slots for lanes that none of its job types is in", ", ".join(idle))
             watch.rests = True
             try:
                 with owned_by_worker():
@@ -255,7 +266,7 @@ class Worker:
             self.abandon()
 
     def _result_limit(self) -> int:
-        return self._store.result_limit
+        return self._settings.result_limit
 
     def _on_wake(self, topic: str, payload: str) -> None:
         if topic == "duty":
@@ -309,7 +320,9 @@ class Worker:
         for service in self._services:
             service.stop()
         self._intake.stop()
-        grace, grace_end = self._drain.grace_seconds, self._drain.begin()
+        grace, grace_end = self._drain.begin()
+        if self.tell_grace is not None:
+            self.tell_grace(grace)
         await asyncio.wait({intake, *services}, timeout=min(CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace)))
         self._intake.give_up()
         await self._drain.idle(grace_end, or_hurry=True)
@@ -318,7 +331,7 @@ class Worker:
         await self._drain.idle(time.monotonic() + CLEAN_UP_SECONDS, or_hurry=False)
         self.stuck = [
             Settlement(
-                h.job_id, h.attempt, self._execution.verdicts.given_up(h, self._timeouts[h.type]), h.running_ms, None
+                h.job_id, h.attempt, self._execution.verdicts.given_up(h, self._timeouts.of(h)), h.running_ms, None
             )
             for h in self._claimed.all()
             if h.running
@@ -341,18 +354,41 @@ class Worker:
             self._slots,
             self._bus,
             types=list(self._types),
-            fast_types=[t.name for t in self._types.values() if t.lane == "fast"],
+            lane_of={t.name: t.lane for t in self._types.values()},
             queues=self._queues,
             tenants=self._tenants,
             batch_size=self._batch_size,
             poll_interval=self._poll_interval,
-            prepare=self._enlistment.publish,
+            prepare=self._prepare,
             start=self._runners.start,
             keep=self._keeper.expect,
             hand_back=self._attempts.hand_back,
             claimed_already=self._attempts.claimed_again,
             idle=self.drain if self._burst else None,
         )
+
+    async def _prepare(self) -> None:
+        """Before the first claim: publish the job types, and learn the settings, which the first attempts follow."""
+        await self._enlistment.publish()
+        settings = await self._store.settings()
+        if not self._has_beaten:
+            self._settings.learn(settings)
+
+    def _learn(self, settings: dict[str, str]) -> None:
+        """With a heartbeat: the settings of the database have changed."""
+        self._has_beaten = True
+        if changed := self._settings.learn(settings):
+            self._tell("follows settings", ", ".join(f"{name}={value}" for name, value in changed.items()))
+
+    def _on_quiet(self) -> None:
+        """Somebody told this worker to claim no more. It stays, until it is told to stop; a burst is over."""
+        self._tell("is quiet and claims no more", f"{self._slots.used} running")
+        self._keeper.draining = True
+        self._keeper.look()
+        if self._burst:
+            self.drain()
+        else:
+            self._intake.quiet()
 
     def _on_lost(self, claimed: Claimed) -> None:
         self._attempts.lost(claimed)
@@ -406,7 +442,7 @@ class Worker:
 
     def _pauses_drained(self, claimed: Claimed) -> bool:
         on_failure = self._types[claimed.type].on_failure
-        return drain_pauses(self._config.drain_policy, target=claimed.claim.target, on_failure=on_failure)
+        return drain_pauses(self._settings.drain_policy, target=claimed.claim.target, on_failure=on_failure)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

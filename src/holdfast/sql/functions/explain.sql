@@ -341,12 +341,12 @@ as $$
   limit 1
 $$;
 
--- How many slots can run jobs of a lane: general slots run anything, fast ones only types declared fast.
+-- How many slots can run jobs of a lane: general slots run anything, others only types that are declared for them.
 create or replace function usable_slots(lanes jsonb, lane text) returns integer
 language sql immutable
 as $$
-  select coalesce((lanes ->> 'general')::integer, 0)
-    + case when lane = 'fast' then coalesce((lanes ->> 'fast')::integer, 0) else 0 end
+  select coalesce((lanes ->> 'general')::numeric, 0)::integer
+    + case when lane <> 'general' then coalesce((lanes ->> lane)::numeric, 0)::integer else 0 end
 $$;
 
 -- Whether the workers that could run the job are busy, and how many jobs of its tenant and lane are before it, counted
@@ -380,18 +380,26 @@ begin
       and coalesce(job.tenant = any (w.tenants), true)
       and not w.draining
   ), claimed as (
-    select l.worker, count(*) as all_lanes, count(*) filter (where t.lane = 'fast') as fast
+    select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
     left join job_types t on t.name = s.type
-    group by l.worker
+    group by 1, 2
+  ), taken as (
+    -- Jobs of other lanes take general slots as far as their own do not suffice.
+    select host.id,
+      sum(case
+        when claimed.lane in ('general', behind_others.lane) then claimed.jobs
+        else greatest(0, claimed.jobs - coalesce((host.lanes ->> claimed.lane)::numeric, 0))
+      end) as jobs
+    from host
+    join claimed on claimed.worker = host.id
+    group by host.id
   )
-  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - case
-      when behind_others.lane = 'fast' then coalesce(claimed.all_lanes, 0)
-      else coalesce(claimed.all_lanes - least(claimed.fast, (host.lanes ->> 'fast')::integer), 0) end)), 0)
+  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - coalesce(taken.jobs, 0))), 0)
   into slots, hosts, free
   from host
-  left join claimed on claimed.worker = host.id
+  left join taken on taken.id = host.id
   where host.slots > 0;
 
   with line as materialized (

@@ -233,8 +233,8 @@ begin
   from jsonb_array_elements(definitions) as definition
   cross join (values
     ('name', 200, true), ('queue', 200, true), ('lane', 200, true), ('on_failure', 200, true), ('limit_key', 1000, false),
-    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, true), ('backoff_factor', null, true),
-    ('backoff_max', null, true), ('backoff_jitter', null, true))
+    ('rate_key', 1000, false), ('version', null, true), ('backoff_base', null, false), ('backoff_factor', null, false),
+    ('backoff_max', null, false), ('backoff_jitter', null, false))
     as field (name, most, required)
   where jsonb_typeof(definition) <> 'object'
     or case coalesce(jsonb_typeof(definition -> field.name), 'null')

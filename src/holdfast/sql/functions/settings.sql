@@ -17,12 +17,38 @@ declare
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
     when 'STREAMS_PER_TENANT' then 'streams'
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
+    when 'FAST_TIMEOUT_SECONDS' then 'timeout'
+    when 'GENERAL_TIMEOUT_SECONDS' then 'timeout'
+    when 'SHUTDOWN_GRACE_PERIOD_SECONDS' then 'delay'
+    when 'RETRY_BASE_SECONDS' then 'backoff_base'
+    when 'RETRY_FACTOR' then 'backoff_factor'
+    when 'RETRY_MAX_SECONDS' then 'backoff_max'
+    when 'RETRY_JITTER' then 'backoff_jitter'
+  end;
+  choices text[] := case name
+    when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
+    when 'DRAIN_POLICY' then array['auto', 'pause', 'requeue']
   end;
 begin
-  if name = 'VALIDATE_PAYLOADS' then
-    return case when value not in ('refuse', 'warn', 'off') then
-      format('%s must be refuse, warn or off, not %s', name, quote_literal(left(value, 40)))
+  if choices is not null then
+    return case when value <> all (choices) then
+      format('%s must be %s, %s or %s, not %s', name, choices[1], choices[2], choices[3], quote_literal(left(value, 40)))
     end;
+  end if;
+  if name = 'LANE_TIMEOUTS' and value <> '' then
+    return (
+      select case
+        when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
+          format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
+        when split_part(part.text, '=', 1) in ('fast', 'general') then
+          format('LANE_TIMEOUTS must not name %1$s, which has %2$s_TIMEOUT_SECONDS', split_part(part.text, '=', 1),
+            upper(split_part(part.text, '=', 1)))
+        else bounds_fault('LANE_TIMEOUTS must be lengths: ' || split_part(part.text, '=', 1), 'timeout',
+          split_part(part.text, '=', 2)::numeric)
+      end as fault
+      from regexp_split_to_table(value, ',') as part (text)
+      order by 1 nulls last
+      limit 1);
   end if;
   if bound is null then
     return null;
@@ -73,6 +99,15 @@ as $$
   from settings s
   where only_name is null or s.name = only_name
   order by s.name
+$$;
+
+-- The settings that the database has a value for, as a running worker learns them with each heartbeat. Where there is
+-- none, its own environment counts, which a connection through a pooler does not have. Roles: worker.
+create or replace function worker_settings() returns jsonb
+language sql security definer stable
+set search_path from current
+as $$
+  select coalesce(jsonb_object_agg(s.name, s.value), '{}') from settings s where s.value is not null
 $$;
 
 -- Set a setting, or return it (with a value of null) to environment and default. Answers whether anything changed; null

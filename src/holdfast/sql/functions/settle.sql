@@ -299,11 +299,15 @@ begin
     from told t
     cross join lateral (select t.verdict is not null as judged) operator
   ), verdict as materialized (
+    -- What a type does not declare is read at most once, and only if a job is retried: subqueries wait until then.
     select judged.*, cost.failures, next.state,
       case next.state
         when 'retry' then now() + make_interval(secs => coalesce(judged.delay, backoff_seconds(
-          cost.failures, coalesce(t.backoff_base, 1), coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, 300),
-          coalesce(t.backoff_jitter, 0.1))))
+          cost.failures,
+          coalesce(t.backoff_base, (select setting('RETRY_BASE_SECONDS')::double precision)),
+          coalesce(t.backoff_factor, (select setting('RETRY_FACTOR')::double precision)),
+          coalesce(t.backoff_max, (select setting('RETRY_MAX_SECONDS')::double precision)),
+          coalesce(t.backoff_jitter, (select setting('RETRY_JITTER')::double precision)))))
         when 'scheduled' then now() + make_interval(secs => judged.delay)
         else now()
       end as run_at,

@@ -188,7 +188,8 @@ $$;
 
 -- Raise unless such a subject can exist. Requests are in the queue `holdfast`, and ignore pauses.
 create or replace function check_subject(kind text, name text, kinds text[]) returns void
-language plpgsql immutable
+language plpgsql stable
+set search_path from current
 as $$
 begin
   if kind is null or kind <> all (kinds) then
@@ -201,8 +202,9 @@ begin
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
   elsif unprintable(name) then
     raise exception 'the name of a % must not contain control characters', kind using errcode = 'HF002';
-  elsif kind = 'lane' and name not in ('fast', 'general') then
-    raise exception 'unknown lane %; known are fast and general', name using errcode = 'HF002';
+  elsif kind = 'lane' and name not in (select l.lane from known_lanes() l) then
+    raise exception 'unknown lane %; known are %', name,
+      (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
   elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
     raise exception 'what begins with "holdfast" belongs to maintenance' using errcode = 'HF002';
   end if;

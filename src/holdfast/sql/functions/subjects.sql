@@ -28,6 +28,20 @@ as $$
   select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 
+-- The lanes: fast and general, and those of one's own that a job type, a live worker or a pause names.
+create or replace function known_lanes() returns table (lane text)
+language sql stable
+set search_path from current
+as $$
+  select unnest(array['fast', 'general'])
+  union
+  select t.lane from job_types t
+  union
+  select jsonb_object_keys(w.lanes) from live_workers() w
+  union
+  select c.name from controls c where c.kind = 'lane'
+$$;
+
 -- The known names, up to `max_names`, if the given name is unknown; null if it is known. A job type is known once a
 -- worker has published it; a queue, if it has jobs, or if a job type or a live worker names it. Roles: api, worker,
 -- operator.
@@ -72,7 +86,8 @@ as $$
   ), known as (
     select line.name from line
     union
-    select unnest(array['fast', 'general']) where subject_figures.kind = 'lane'
+    select l.lane from known_lanes() l
+    where subject_figures.kind = 'lane' and (only_tenant is null or l.lane in ('fast', 'general'))
     union
     select t.queue from job_types t where subject_figures.kind = 'queue' and only_tenant is null
     union
@@ -168,9 +183,9 @@ as $$
 $$;
 
 -- The slots of each lane of live workers that do not drain, and how many of them are in use. Slots count for the lane
--- that they belong to, because general slots also run fast jobs. Workers report their use with the heartbeat. For
--- workers that do not, and for one tenant alone, it is estimated from leases: fast jobs use fast slots as far as there
--- are any.
+-- that they belong to, because general slots also run jobs of other lanes. Workers report their use with the heartbeat. For
+-- workers that do not, and for one tenant alone, it is estimated from leases: jobs use slots of their own lane
+-- as far as there are any.
 create or replace function lane_slots(only_tenant text default null)
 returns table (lane text, slots bigint, used bigint)
 language sql security definer stable
@@ -178,29 +193,41 @@ set search_path from current
 set jit = off
 as $$
   with host as (
-    select w.id, coalesce((w.lanes ->> 'fast')::integer, 0) as fast, coalesce((w.lanes ->> 'general')::integer, 0) as general,
-      case when only_tenant is null then w.used end as used
+    select w.id, w.lanes, case when only_tenant is null then w.used end as used
     from live_workers() w
     where not w.draining
   ), claimed as (
-    select l.worker, count(*) filter (where t.lane = 'fast') as fast, count(*) as jobs
+    select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l
     join streams s on s.id = l.stream
     left join job_types t on t.name = s.type
     where l.worker in (select host.id from host where host.used is null)
       and (only_tenant is null or s.tenant = only_tenant)
-    group by l.worker
-  ), busy as (
-    select host.fast, host.general,
-      least(host.fast, coalesce((host.used ->> 'fast')::integer, claimed.fast, 0)) as fast_used,
-      least(host.general, coalesce((host.used ->> 'general')::integer, claimed.jobs - least(host.fast, claimed.fast), 0))
-        as general_used
+    group by 1, 2
+  ), part as (
+    select host.id, host.used, offered.key as lane, offered.value::numeric::bigint as slots, coalesce(claimed.jobs, 0) as jobs
     from host
-    left join claimed on claimed.worker = host.id
+    cross join lateral jsonb_each_text(host.lanes) offered
+    left join claimed on claimed.worker = host.id and claimed.lane = offered.key
+  ), rest as (
+    -- Jobs for which there is no slot of their own lane.
+    select all_jobs.worker, all_jobs.jobs - coalesce(own.jobs, 0) as jobs
+    from (select c.worker, sum(c.jobs)::bigint as jobs from claimed c group by c.worker) all_jobs
+    left join (
+      select p.id, sum(least(p.slots, p.jobs))::bigint as jobs from part p where p.lane <> 'general' group by p.id
+    ) own on own.id = all_jobs.worker
+  ), busy as (
+    select part.lane, part.slots,
+      least(part.slots, coalesce(
+        (part.used ->> part.lane)::numeric::bigint, case when part.lane = 'general' then rest.jobs else part.jobs end, 0)) as used
+    from part
+    left join rest on rest.worker = part.id
   )
-  select 'fast', coalesce(sum(busy.fast), 0), coalesce(sum(busy.fast_used), 0) from busy
-  union all
-  select 'general', coalesce(sum(busy.general), 0), coalesce(sum(busy.general_used), 0) from busy
+  select names.lane, coalesce(sum(busy.slots), 0)::bigint, coalesce(sum(busy.used), 0)::bigint
+  from (select unnest(array['fast', 'general']) as lane union select part.lane from part) names
+  left join busy on busy.lane = names.lane
+  group by names.lane
+  order by names.lane
 $$;
 
 -- The lanes, with waiting and running jobs, pauses, slots and how many of them are in use. Jobs count for the lane of

@@ -39,9 +39,9 @@ from holdfast.offer($1::text[], $2::text[], $3::text[], $4::integer[]);
 -- Those of the streams in which something is ready.
 select id from holdfast.ready_streams($1::integer[]);
 
--- name: result_limit
--- How large a result may be.
-select holdfast.result_limit();
+-- name: worker_settings
+-- The settings that the database has a value for.
+select holdfast.worker_settings();
 
 -- name: work_left
 -- Whether a worker for these streams has anything left to do.
@@ -101,8 +101,9 @@ select holdfast.enlist($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[], 
 select shape from holdfast.other_shapes($1, $2, $3, $4);
 
 -- name: beat
--- Record that a worker is alive, and how many slots of each lane it uses.
-select holdfast.beat_with_slots($1, $2, $3::text::jsonb);
+-- Record that a worker is alive, and how many slots of each lane it uses. It learns in return the settings, and whether
+-- somebody told it to claim no more.
+select holdfast.beat_with_slots($1, $2, $3::text::jsonb), holdfast.worker_settings(), holdfast.is_quiet($1);
 
 -- name: unregister_worker
 -- Record that a worker has left in good order.
