@@ -30,6 +30,11 @@ async def test_operations_that_were_looking_for_their_jobs_begin_anew(empty_data
             ("fixing", ["due", "waiting", "ready", "leases", "letters"], None, 1),
             ("running", ["letters", "due", "waiting", "ready", "leases", "due"], ["3", "1"], 1),
         ]
-        assert [tuple(row) for row in await conn.fetch("select * from walks")] == [("held", None)]
+        walks = await conn.fetch("select * from walks order by name")
+        assert [tuple(row) for row in walks] == [("dormant", None), ("held", None)]
+        # What was held before the table of dormant jobs is noted by its walk.
+        assert await conn.fetchval("select count(*) from dormant") == 0
+        assert await conn.fetchval("select mended from note_dormant()") == 1
+        assert await conn.fetchval("select job_id from dormant") == await conn.fetchval("select id from jobs")
     finally:
         await conn.close()

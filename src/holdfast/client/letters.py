@@ -16,7 +16,7 @@ from holdfast.client.turns import Turns
 from holdfast.definitions.json_text import JsonText, encode_plain
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.model.job import Attempt, ListedJob
-from holdfast.model.letter import Acknowledgement, DeadLetter, DeadLetterDetails, LetterPage, LetterPlace, Requeued
+from holdfast.model.letter import Acknowledgement, DeadLetter, DeadLetterDetails, LetterPage, LetterPlace, RequeueAnswer
 from holdfast.model.options import DECLARED, Intent, engine_options
 from holdfast.model.query import Tree, asks_for, parse_query
 from holdfast.store.browse import BrowseStore
@@ -154,7 +154,7 @@ class DeadLetters:
         options: Mapping[str, Any] | None = None,
         tenant: str | None = None,
         by_key: UUID | None = None,
-    ) -> Requeued:
+    ) -> RequeueAnswer:
         """The same; answers, too, whether the job is new.
 
         If the dead job was requeued before, the job from then is answered, and `payload` and `options` are not used.
@@ -171,7 +171,7 @@ class DeadLetters:
         )
         _judge("requeue", decided)
         assert decided.runs_as is not None  # noqa: S101 - what the engine answers then
-        return Requeued(decided.runs_as, decided.outcome == "requeued")
+        return RequeueAnswer(decided.runs_as, decided.outcome == "requeued")
 
     async def _last_attempt(self, letter: DeadLetter, tenant: str | None) -> Attempt | None:
         found, _ = await self._jobs.attempts(letter.job_id, tenant, after=letter.attempts - 1, limit=1)

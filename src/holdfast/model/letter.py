@@ -9,7 +9,7 @@ from uuid import UUID
 
 from holdfast.model.job import Attempt, Job
 
-__all__ = ["Acknowledgement", "DeadLetter", "DeadLetterDetails", "LetterPage", "LetterPlace", "Requeued"]
+__all__ = ["Acknowledgement", "DeadLetter", "DeadLetterDetails", "LetterPage", "LetterPlace", "RequeueAnswer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Acknowledgement(NamedTuple):
     changed: bool
 
 
-class Requeued(NamedTuple):
+class RequeueAnswer(NamedTuple):
     """The job that a dead one runs again as, and whether it was made now: a repeated requeue answers the same job."""
 
     runs_as: UUID
