@@ -219,6 +219,13 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     await conn.execute("insert into controls (kind, name, weight) values ('tenant', 'default', 2)")
     await conn.execute("insert into permits (gate, slot) values ('type:work', 1)")
     await conn.execute("insert into parked values (1, 1, 1, 'type:work')")
+    await conn.execute("select open_circuit('mail', '', null, 'me')")
+    await conn.execute("insert into circuit_counts values ('', 'mail', 'w', 1, 1, 1)")
+    await conn.execute(
+        "with one as (insert into schedules (tenant, name, every_seconds, type, catch_up, created_by, updated_by)"
+        " values ('default', 's', 60, 'work', 0, 'me', 'me') returning id)"
+        " insert into schedule_fires (schedule_id, fire_at, outcome) select id, now(), 'skipped' from one"
+    )
     digest = "sha256('a')"
     await conn.execute(
         f"select create_key(uuid_v7(), 'default', 'n', 'hf_', {digest}, array['read'], null, null, null, 'me')"
