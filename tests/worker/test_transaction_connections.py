@@ -222,3 +222,58 @@ async def test_what_a_handler_does_to_a_connection_does_not_reach_the_next_one(h
         assert (await hf.wait(await hf.enqueue("work", tenant="second"), timeout=30)).result == [True, True, "7"]
     assert OVERHEARD == []
     assert (backends[0] == backends[1]) is (change not in (_codec, _logger))
+
+
+@pytest.mark.parametrize("way", ["session.rollback", "closed session", "psycopg", "rollback and chain", "ours"])
+async def test_a_transaction_that_was_ended_inside_its_block_completes_nothing(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str, way: str
+) -> None:
+    """What the handler wrote before is gone, so the job is not done either."""
+    engine = sa.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
+    insert = "insert into public.effects (job_id) values ('{}')"
+
+    @hf.job("write", retry=ONCE)
+    def write(ctx: SyncContext) -> None:
+        if way == "ours":
+            with ctx.transaction() as mine:
+                mine.execute(insert.format(ctx.job_id))
+                mine.execute("rollback and chain")
+        elif way in ("psycopg", "rollback and chain"):
+            with psycopg.connect(database_url) as theirs, ctx.transaction(theirs):
+                theirs.execute(insert.format(ctx.job_id))
+                if way == "psycopg":
+                    theirs.rollback()
+                else:
+                    theirs.execute("rollback and chain")
+        else:
+            with Session(engine) as session, ctx.transaction(session):
+                session.execute(sa.text(insert.format(ctx.job_id)))
+                if way == "closed session":
+                    session.close()
+                else:
+                    session.rollback()
+
+    job = await write.enqueue()
+    async with working(hf):
+        done = await reached(hf, job, "dead", "success")
+    assert (done.state, await written(conn, job)) == ("dead", 0), done.last_error
+    assert "ended inside it" in str(done.last_error)
+
+
+async def test_a_savepoint_inside_the_block_may_be_rolled_back(
+    hf: Holdfast, conn: asyncpg.Connection, database_url: str
+) -> None:
+    @hf.job("write", retry=ONCE)
+    def write(ctx: SyncContext) -> None:
+        with psycopg.connect(database_url) as mine, ctx.transaction(mine):
+            mine.execute("insert into public.effects (job_id) values (%s)", [ctx.job_id])
+            try:
+                with mine.transaction():
+                    mine.execute("select 1 / 0")
+            except psycopg.errors.DivisionByZero:
+                pass
+
+    job = await write.enqueue()
+    async with working(hf):
+        await reached(hf, job, "success")
+    assert await written(conn, job) == 1

@@ -2,7 +2,8 @@
 
 They run on connections in the login's own role, because the engine's roles may not touch the app's tables, or on a
 connection that the handler brings. The job's completion is the last statement before the commit, and it is fenced: if
-the attempt does not own the job any more, the whole transaction is rolled back.
+the attempt does not own the job any more, the whole transaction is rolled back. So it is if the block's own transaction
+has ended before: a handler that rolls back inside the block leaves another one behind, without its writes.
 
 Nothing that a handler does with one of our connections affects the next handler (`clean`).
 """
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 
@@ -81,8 +82,22 @@ class Transactions:
                     ours.terminate()
                 await pool.release(ours, timeout=_ROLLBACK_SECONDS)
 
+    async def mark(self, conn: Any) -> str:
+        """Mark the transaction that has begun, to tell it from others. Returns the mark."""
+        mark = uuid4().hex
+        await Foreign(conn, self._config.schema, self._disk).rows("mark_transaction", mark)
+        return mark
+
     async def complete(
-        self, conn: Any, job_id: UUID, attempt: int, *, result: str | None, duration_ms: int, excerpt: str | None
+        self,
+        conn: Any,
+        job_id: UUID,
+        attempt: int,
+        *,
+        mark: str,
+        result: str | None,
+        duration_ms: int,
+        excerpt: str | None,
     ) -> None:
         """End the job within the transaction. Raises LeaseLost if another worker has the job by now."""
         await lender_of(conn).flush(conn)
@@ -94,7 +109,14 @@ class Transactions:
             None if result is None else [result],
             [duration_ms],
             None if excerpt is None else [excerpt],
+            mark,
         )
+        if not rows:
+            raise HoldfastError(
+                "the transaction of this block was ended inside it, by a rollback, a commit or a closed session: the "
+                "writes before that do not belong to the job, so nothing is committed; leave the end to the block, and "
+                "use a savepoint for what may fail"
+            )
         if [row["state"] for row in rows] != ["success"]:
             raise LeaseLost(f"attempt {attempt} of job {job_id} no longer owns it; nothing was committed")
 

@@ -64,7 +64,16 @@ class Attempts:
             try:
                 self._on_ended(claimed)
             finally:
-                self._settle(claimed, outcome)
+                self._settle_surely(claimed, outcome)
+
+    def _settle_surely(self, claimed: Claimed, outcome: Outcome) -> None:
+        """Pass on an outcome. One that cannot be passed on is a failure: handed back at no cost, it would never end."""
+        try:
+            self._settle(claimed, outcome)
+        except MemoryError:
+            raise  # the lookout finds the attempt
+        except Exception as fault:  # noqa: BLE001 - whatever is wrong with it
+            self._settle(claimed, Outcome.failed(fault))
 
     def hand_back(self, claimed: Claimed) -> None:
         """Hand back a job that was claimed ahead and not started."""

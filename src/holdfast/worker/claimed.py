@@ -74,8 +74,10 @@ class Claimed:
     reports = 0
     #: The result that the handler has set, besides its return value.
     result: Any = None
-    #: A result or an error, with the text or outcome that its own thread made of it (see holdfast.worker.threads).
+    #: A result with the text, and an error with the outcome, that its own thread made of it (see
+    #: holdfast.worker.threads). Two fields: middleware may return an error, and raise one that a handler has returned.
     written: tuple[Any, Any] | None = None
+    described: tuple[BaseException, Any] | None = None
     #: Its thread has called the handler.
     called = False
     #: When middleware called the handler for the first time.

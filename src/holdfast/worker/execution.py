@@ -21,6 +21,7 @@ from holdfast.config import Config
 from holdfast.definitions.job_type import JobType
 from holdfast.definitions.json_text import encode_result
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle.decimals import with_own_rounding
 from holdfast.lifecycle.elapsed import elapsed
 from holdfast.model.ctrl_c import is_ctrl_c
 from holdfast.model.outcome import Outcome
@@ -142,7 +143,7 @@ class Execution:
         finally:
             self._surroundings.mend(claimed)
             claimed.leave()
-            claimed.written = None  # an error's traceback refers to frames that refer to `claimed`
+            claimed.written = claimed.described = None  # a traceback refers to frames that refer to `claimed`
             self._deadlines.forget(claimed)
             if claimed.claim.last_chance and self._starts is not None:
                 self._starts.pass_on(claimed)
@@ -290,7 +291,8 @@ class Execution:
             send=self._send,
             breaker=self._circuits,
         )
-        call = partial(contextvars.copy_context().run, partial(job_type.handler, context, **arguments))
+        handler = partial(job_type.handler, context, **arguments)
+        call = partial(contextvars.copy_context().run, with_own_rounding, handler)
         encode = partial(self._encode, job_type)
         if claimed.claim.last_chance and self._starts is not None:
             await self._begin(claimed, self._starts)

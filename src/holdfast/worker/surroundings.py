@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import sys
 import time
 
@@ -43,6 +44,7 @@ class Surroundings:
         """Restore what can be restored; end this process if it is a copy that a handler has forked."""
         self._original.or_end()
         left_timers.ended(handler)
+        faulthandler.cancel_dump_traceback_later()  # with `exit=True` it would end the worker
         if sys.getrecursionlimit() < self._recursion_limit:
             sys.setrecursionlimit(self._recursion_limit)
         if self._loop.get_task_factory() is not self._task_factory:

@@ -174,7 +174,7 @@ def _called(claimed: Claimed, function: Callable[[], Any], encode: Callable[[Any
     except (StopIteration, KeyboardInterrupt) as error:
         raise RuntimeError(f"the handler raised {type(error).__name__}") from error
     except BaseException as error:
-        claimed.written = _described(error)
+        claimed.described = _described(error)
         raise
     return value
 

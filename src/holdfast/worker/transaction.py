@@ -70,6 +70,7 @@ async def _completing(claimed: OwnAttempt, transactions: Transactions, conn: Any
         async with transactions.begin(conn) as lent:
             if conn is None:
                 claimed.cut_transaction = lent.terminate
+            mark = await transactions.mark(lent)
             yield lent
             if claimed.over:
                 raise HoldfastError("the handler of this attempt has ended; nothing can be committed for it")
@@ -80,6 +81,7 @@ async def _completing(claimed: OwnAttempt, transactions: Transactions, conn: Any
                     lent,
                     claimed.job_id,
                     claimed.attempt,
+                    mark=mark,
                     result=result,
                     duration_ms=claimed.running_ms,
                     excerpt=claimed.excerpt,

@@ -98,8 +98,8 @@ def _failed(
     claimed: Claimed, error: BaseException, *, failure: FailureKind = "retryable", delay_seconds: float | None = None
 ) -> Outcome:
     """The outcome for an exception that the handler raised here, in a thread or in another process."""
-    if claimed.written is not None and claimed.written[0] is error:
-        outcome: Outcome = claimed.written[1]
+    if claimed.described is not None and claimed.described[0] is error:
+        outcome: Outcome = claimed.described[1]
         return dataclasses.replace(outcome, failure=failure, delay_seconds=delay_seconds)
     signal = signal_of(error)
     source = error if signal is None else signal.__cause__

@@ -55,11 +55,21 @@ select job_id, attempt, lease_remaining, interrupt from holdfast.renew($1, $2::u
 -- Leases that somebody wants to interrupt.
 select job_id, attempt, interrupt from holdfast.interrupted($1, $2::uuid[], $3::integer[]);
 
+-- name: mark_transaction
+-- Give the transaction a mark that ends with it.
+select set_config('holdfast.job_transaction', $1, true);
+
 -- name: complete_and_commit
 -- running → success, in a transaction whose commit is next. If the commit does not come, the server ends the session:
--- until then the lease can be neither renewed nor swept.
-select job_id, attempt, state
-from holdfast.complete($1, $2::uuid[], $3::integer[], $4::text[]::jsonb[], $5::integer[], $6::text[])
+-- until then the lease can be neither renewed nor swept. No row if the transaction is not the one with this mark ($7).
+select ended.job_id, ended.attempt, ended.state
+from (
+  select $1::text as worker, $2::uuid[] as ids, $3::integer[] as attempts, $4::text[]::jsonb[] as results,
+    $5::integer[] as durations, $6::text[] as excerpts,
+    current_setting('holdfast.job_transaction', true) = $7::text as is_marked) given
+cross join lateral holdfast.complete(
+  given.worker, case when given.is_marked then given.ids else '{}' end,
+  case when given.is_marked then given.attempts else '{}' end, given.results, given.durations, given.excerpts) ended
 cross join set_config('idle_in_transaction_session_timeout', '20s', true);
 
 -- name: complete_many

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from holdfast.definitions.json_text import encode_result
 from holdfast.errors import CircuitOpen, Interrupted, InvalidInput
+from holdfast.lifecycle.decimals import with_own_rounding
 from holdfast.lifecycle.importing import variables_for_a_while
 from holdfast.lifecycle.portal import Portal
 from holdfast.model.foreign import described, name_of, traceback_of
@@ -102,7 +103,7 @@ class _Child:
             if handler.job_type.circuit is not None:
                 call = partial(_within, context.circuit(handler.job_type.circuit), call)
             try:
-                value = contextvars.copy_context().run(call)
+                value = contextvars.copy_context().run(with_own_rounding, call)
             finally:
                 attempt.left = self._leftovers.found()
             if self._line.copied:
