@@ -57,7 +57,7 @@ async def use(url: str) -> None:
         await hf.enqueue("greet", {"name": "Ada"}, target="one")
         operations = await hf.operations()
         await operations.keys.create("a key", scopes=["admin"], tenant="default", by="a test")
-    await execute(url, "update holdfast.settings set value = '2000' where name <> 'VALIDATE_PAYLOADS'")
+    await execute(url, "update holdfast.settings set value = default_value")
     await execute(url, "create table public.notes (text text)")
 
 

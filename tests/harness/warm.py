@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-__all__ = ["Process", "child", "run"]
+__all__ = ["Process", "child", "ready", "run"]
 
 #: What forks find imported. None of them starts a thread, opens a file or reads the environment for good.
 PRELOADED = (
@@ -131,6 +131,12 @@ def run(
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
     return subprocess.CompletedProcess(list(arguments), code, *texts)
+
+
+def ready() -> None:
+    """Start the server now, for tests that count what this process has open."""
+    with _lock:
+        _connected()
 
 
 def child(

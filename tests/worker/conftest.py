@@ -31,6 +31,7 @@ async def effects(conn: asyncpg.Connection) -> None:
 @pytest.fixture
 def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """Child processes need not import everything anew: most of what one costs, and not what most tests are about."""
+    warm.ready()
     monkeypatch.setattr(launch, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": warm.child}))
 
 
