@@ -345,6 +345,9 @@ async def test_completing_a_job_in_a_transaction_limits_its_idle_time(conn: asyn
     limit = "select current_setting('idle_in_transaction_session_timeout')"
     before = await conn.fetchval(limit)
     async with conn.transaction():
-        (row,) = await conn.fetch(statement, "w1", [lease.job_id], [lease.attempt], None, [1], None)
+        await conn.execute("select set_config('holdfast.job_transaction', 'this one', true)")
+        done = "w1", [lease.job_id], [lease.attempt], None, [1], None
+        assert await conn.fetch(statement, *done, "another one") == []
+        (row,) = await conn.fetch(statement, *done, "this one")
         assert (row["state"], await conn.fetchval(limit)) == ("success", "20s")
     assert await conn.fetchval(limit) == before

@@ -187,8 +187,8 @@ async def test_every_verb_against_a_running_handler(
             with pytest.raises(Conflict):  # who comes too late
                 await ask(hf, "expire the lease", job_id)
         if not job.state.terminal and job.state.value != "retry":
-            await (await hf.operations()).kill(job_id, by="bob")
-            await reached(hf, job_id, "dead", "canceled")
+            await hf.cancel(job_id)  # a worker that claims it again meanwhile puts it off: what is scheduled cannot die
+            await reached(hf, job_id, "canceled")
 
 
 @pytest.mark.parametrize("ending", [Snooze(60), Hold("the token limit"), ValueError("its own")])
