@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
 from holdfast import Context, Holdfast
+from holdfast.store.servers import open_connection
 from holdfast.store.variables import with_first_variables
 from tests.harness.inprocess import working
 
@@ -67,3 +70,28 @@ def test_what_a_url_does_not_say_is_taken_from_the_variables_once(
     monkeypatch.setenv("PGSSLMODE", "verify-full")
     monkeypatch.delenv("PGUSER")
     assert with_first_variables(url) == first
+
+
+def test_a_service_is_left_to_say_what_the_url_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.store.variables._first", {})
+    monkeypatch.setenv("PGUSER", "hopper")
+    assert with_first_variables("postgresql:///?service=shop") == "postgresql:///?service=shop"
+
+
+async def test_a_service_leads_to_its_server(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = urlsplit(database_url)
+    words = {
+        "host": parse_qs(parts.query)["host"][0] if parts.query else parts.hostname,
+        "user": parts.username,
+        "password": parts.password,
+    }
+    lines = [f"{name}={unquote(str(value))}" for name, value in words.items() if value]
+    (tmp_path / "services").write_text("\n".join(["[shop]", *lines, ""]))
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    conn = await open_connection({"dsn": f"postgresql:///{parts.path[1:]}?service=shop"})
+    try:
+        assert await conn.fetchval("select current_user") == words["user"]
+    finally:
+        await conn.close()

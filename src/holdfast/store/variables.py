@@ -48,6 +48,8 @@ def with_first_variables(url: str) -> str:
     )
     parts = urlsplit(url)
     query: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if "service" in query:
+        return url  # its file says what the URL does not, and the driver asks it after the URL
     in_place = {
         "user": parts.username or None,
         "password": parts.password,
