@@ -61,6 +61,8 @@ BOUNDS = {
     "elapsed": Bound(0, 36_500 * _DAY),
     "circuits": Bound(1, 10_000, whole=True),
     "circuit_forced": Bound(0.1, 365 * _DAY),
+    #: Not less than twice the time for which workers rely on an answer about a circuit (holdfast.worker.circuits).
+    "circuit_open": Bound(4, _DAY),
     "failure_threshold": Bound(1, 1_000_000, whole=True),
     "failure_share": Bound(0.001, 1),
     "window": Bound(1, _DAY),

@@ -981,6 +981,7 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('elapsed', 0, 3153600000, false),
     ('circuits', 1, 10000, true),
     ('circuit_forced', 0.1, 31536000, false),
+    ('circuit_open', 4, 86400, false),
     ('failure_threshold', 1, 1000000, true),
     ('failure_share', 0.001, 1, false),
     ('window', 1, 86400, false),
@@ -2097,6 +2098,42 @@ CREATE FUNCTION holdfast.circuit_key(tenant text, name text) RETURNS text
 $$;
 ALTER FUNCTION holdfast.circuit_key(tenant text, name text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.circuit_key(tenant text, name text) IS 'The name of a circuit among the controls and gates.';
+CREATE TABLE holdfast.circuits (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    failure_threshold integer,
+    failure_share double precision NOT NULL,
+    window_seconds double precision NOT NULL,
+    open_seconds double precision,
+    probes integer NOT NULL,
+    success_threshold integer NOT NULL,
+    state text DEFAULT 'closed'::text NOT NULL,
+    generation bigint DEFAULT 1 NOT NULL,
+    openings integer DEFAULT 0 NOT NULL,
+    opening_seconds double precision,
+    probe_successes integer DEFAULT 0 NOT NULL,
+    opened_at timestamp with time zone,
+    half_opened_at timestamp with time zone,
+    next_probe_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    last_error text,
+    forced_by text,
+    forced_note text,
+    used_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT circuits_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'half_open'::text])))
+);
+ALTER TABLE holdfast.circuits OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuits IS 'Circuit breakers: what is open, since when, and when it is tried again.';
+CREATE FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) RETURNS TABLE(failure_threshold integer, open_seconds double precision)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(circuit.failure_threshold, setting('CIRCUIT_FAILURE_THRESHOLD')::integer),
+    coalesce(circuit.open_seconds, setting('CIRCUIT_OPEN_SECONDS')::double precision)
+$$;
+ALTER FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) IS 'How many failures open a circuit, and for how long it stays open the first time: its own numbers, else the settings.';
 CREATE FUNCTION holdfast.circuit_name_fault(name text, tenant text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2152,40 +2189,12 @@ COMMENT ON FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text
 CREATE FUNCTION holdfast.circuit_policy(policy jsonb) RETURNS TABLE(failure_threshold integer, failure_share double precision, window_seconds double precision, open_seconds double precision, probes integer, success_threshold integer)
     LANGUAGE sql IMMUTABLE
     AS $$
-  select coalesce((policy ->> 'failure_threshold')::integer, 5),
-    coalesce((policy ->> 'failure_share')::double precision, 0.5),
-    coalesce((policy ->> 'window')::double precision, 60), coalesce((policy ->> 'open_for')::double precision, 60),
+  select (policy ->> 'failure_threshold')::integer, coalesce((policy ->> 'failure_share')::double precision, 0.5),
+    coalesce((policy ->> 'window')::double precision, 60), (policy ->> 'open_for')::double precision,
     coalesce((policy ->> 'probes')::integer, 1), coalesce((policy ->> 'success_threshold')::integer, 1)
 $$;
 ALTER FUNCTION holdfast.circuit_policy(policy jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.circuit_policy(policy jsonb) IS 'A policy with its defaults.';
-CREATE TABLE holdfast.circuits (
-    tenant text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL COLLATE pg_catalog."C",
-    failure_threshold integer NOT NULL,
-    failure_share double precision NOT NULL,
-    window_seconds double precision NOT NULL,
-    open_seconds double precision NOT NULL,
-    probes integer NOT NULL,
-    success_threshold integer NOT NULL,
-    state text DEFAULT 'closed'::text NOT NULL,
-    generation bigint DEFAULT 1 NOT NULL,
-    openings integer DEFAULT 0 NOT NULL,
-    opening_seconds double precision,
-    probe_successes integer DEFAULT 0 NOT NULL,
-    opened_at timestamp with time zone,
-    half_opened_at timestamp with time zone,
-    next_probe_at timestamp with time zone,
-    last_failure_at timestamp with time zone,
-    last_error text,
-    forced_by text,
-    forced_note text,
-    used_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT circuits_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'half_open'::text])))
-);
-ALTER TABLE holdfast.circuits OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.circuits IS 'Circuit breakers: what is open, since when, and when it is tried again.';
 CREATE FUNCTION holdfast.circuit_text(circuit holdfast.circuits, only_tenant text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6262,7 +6271,7 @@ begin
     return;
   end if;
   select t.* into total from circuit_totals(circuit) t;
-  if total.failures >= circuit.failure_threshold
+  if total.failures >= (select l.failure_threshold from circuit_limits(circuit) l)
     and total.failures >= circuit.failure_share * (total.failures + total.successes)
   then
     perform trip_circuit(circuit, total.last_error);
@@ -6700,10 +6709,11 @@ CREATE FUNCTION holdfast.list_circuits(only_tenant text DEFAULT NULL::text, only
     AS $$
   select c.name, c.tenant, c.state, t.failures, t.successes, c.opened_at, c.half_opened_at,
     nullif(c.next_probe_at, 'infinity'), greatest(t.last_failure_at, c.last_failure_at),
-    coalesce(t.last_error, c.last_error), c.forced_by, c.forced_note, c.failure_threshold, c.failure_share,
-    c.window_seconds, c.open_seconds, c.probes, c.success_threshold, c.updated_at
+    coalesce(t.last_error, c.last_error), c.forced_by, c.forced_note, l.failure_threshold, c.failure_share,
+    c.window_seconds, l.open_seconds, c.probes, c.success_threshold, c.updated_at
   from circuits c
   cross join lateral circuit_totals(c) t
+  cross join lateral circuit_limits(c) l
   where (only_name is null or c.name = only_name)
     and (only_tenant is null or c.tenant = only_tenant)
     and (after_name is null or (c.name, c.tenant) > (after_name, coalesce(after_tenant, '')))
@@ -11281,6 +11291,8 @@ declare
     when 'RETRY_FACTOR' then 'backoff_factor'
     when 'RETRY_MAX_SECONDS' then 'backoff_max'
     when 'RETRY_JITTER' then 'backoff_jitter'
+    when 'CIRCUIT_FAILURE_THRESHOLD' then 'failure_threshold'
+    when 'CIRCUIT_OPEN_SECONDS' then 'circuit_open'
   end;
   choices text[] := case name
     when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
@@ -12625,8 +12637,8 @@ CREATE FUNCTION holdfast.trip_circuit(circuit holdfast.circuits, error text) RET
     AS $$
 #variable_conflict use_column
 declare
-  seconds double precision := least(
-    greatest(longest_opening(), circuit.open_seconds), circuit.open_seconds * power(2, least(circuit.openings, 30)));
+  first   double precision := (select l.open_seconds from circuit_limits(circuit) l);
+  seconds double precision := least(greatest(longest_opening(), first), first * power(2, least(circuit.openings, 30)));
 begin
   update circuits c
   set state = 'open', generation = c.generation + 1, openings = c.openings + 1, opening_seconds = seconds,
@@ -14254,6 +14266,7 @@ REVOKE ALL ON FUNCTION holdfast.check_texts(who text, reason text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_key(tenant text, name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_name_fault(name text, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_policy(policy jsonb) FROM PUBLIC;

@@ -24,6 +24,8 @@ declare
     when 'RETRY_FACTOR' then 'backoff_factor'
     when 'RETRY_MAX_SECONDS' then 'backoff_max'
     when 'RETRY_JITTER' then 'backoff_jitter'
+    when 'CIRCUIT_FAILURE_THRESHOLD' then 'failure_threshold'
+    when 'CIRCUIT_OPEN_SECONDS' then 'circuit_open'
   end;
   choices text[] := case name
     when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
