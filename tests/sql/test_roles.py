@@ -51,6 +51,7 @@ OPERATORS = EVERYBODY | {
     "operator_request_as", "close_type", "open_type", "list_closed_types",
     "as_caller", "list_controls",
     "list_queues", "list_types", "list_lanes", "lane_slots", "list_tenants", "drain_state",
+    "drain_progress",
     "list_targets", "show_targets", "explain", "act_by_hand",
     "search_letters", "get_letters", "acknowledge_letters", "requeue_letters",
     "is_maintained", "preview_bulk", "start_bulk", "stop_bulk", "list_bulks",

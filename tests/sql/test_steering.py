@@ -46,6 +46,7 @@ STEERING = {
     "list_lanes": "list_lanes()",
     "list_tenants": "list_tenants()",
     "drain_state": "drain_state()",
+    "drain_progress": "drain_progress()",
     "list_targets": "list_targets()",
     "show_targets": "show_targets('{t}', '{t}')",
     "explain": "explain(gen_random_uuid())",

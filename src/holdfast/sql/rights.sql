@@ -63,7 +63,7 @@ grant execute on function
   holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
   holdfast.operator_request, holdfast.operator_request_as, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
   holdfast.list_lanes, holdfast.lane_slots, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,
-  holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
+  holdfast.drain_state, holdfast.drain_progress, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 
 -- Dead letters and bulk operations.

@@ -2625,6 +2625,22 @@ CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts 
 $$;
 ALTER FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) IS 'Payloads of jobs that this worker has claimed, with the cursors that earlier attempts left; no row for jobs it has lost.';
+CREATE FUNCTION holdfast.claims_under_way(among text[] DEFAULT NULL::text[]) RETURNS text[]
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(array_agg(l.virtualtransaction), '{}')
+  from pg_locks l
+  where l.locktype = 'advisory'
+    and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    and (l.classid::bigint << 32) | l.objid::bigint = claim_barrier()
+    and l.objsubid = 1
+    and l.mode = 'ShareLock'
+    and l.granted
+    and (among is null or l.virtualtransaction = any (among))
+$$;
+ALTER FUNCTION holdfast.claims_under_way(among text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claims_under_way(among text[]) IS 'The transactions that are claiming now, of those given, or of all.';
 CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3459,16 +3475,48 @@ end
 $$;
 ALTER FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Remove an operator''s schedule, or one that was retired.';
-CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
-    LANGUAGE sql STABLE SECURITY DEFINER
+CREATE FUNCTION holdfast.drain_progress(kind text DEFAULT 'everything'::text, name text DEFAULT ''::text, only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint, drained boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select c.paused_at, shown.by, shown.note,
-    (select count(*) from leases l join streams s on s.id = l.stream
-     where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant))
-  from (values (true)) as always (row)
-  left join controls c on c.kind = 'everything' and c.name = ''
-  cross join lateral shown_pause(c, only_tenant) shown
+#variable_conflict use_column
+declare
+  began    timestamptz;
+  claiming text[];
+begin
+  perform check_subject(
+    drain_progress.kind, drain_progress.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  select c.paused_at into began from controls c where c.kind = drain_progress.kind and c.name = drain_progress.name;
+  if began is not null then
+    claiming := claims_under_way();
+    for look in 1..20 loop
+      exit when claiming = '{}';
+      perform pg_sleep(0.01);
+      claiming := claims_under_way(claiming);
+    end loop;
+  end if;
+  return query
+  select c.paused_at, shown.by, shown.note, leased.count,
+    coalesce(c.paused_at = began and claiming = '{}' and leased.count = 0, false)
+  from (
+    select count(*) as count
+    from leases l
+    join streams s on s.id = l.stream
+    left join job_types t on t.name = s.type
+    join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
+      on subject.kind = drain_progress.kind and subject.name = drain_progress.name
+    where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant)) leased
+  left join controls c on c.kind = drain_progress.kind and c.name = drain_progress.name
+  cross join lateral shown_pause(c, only_tenant) shown;
+end
+$$;
+ALTER FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) IS 'Whether claims of a subject are stopped, by whom and why, how many of its jobs still run, and whether it is `drained`: it is paused, none of its jobs runs, and no claim from before the pause is under way.';
+CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select d.paused_at, d.paused_by, d.paused_note, d.running from drain_progress('everything', '', only_tenant) d
 $$;
 ALTER FUNCTION holdfast.drain_state(only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.drain_state(only_tenant text) IS 'Whether claiming is stopped everywhere, and how many jobs still run.';
@@ -14287,6 +14335,7 @@ GRANT ALL ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time 
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claims_under_way(among text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM PUBLIC;
@@ -14323,6 +14372,8 @@ GRANT ALL ON FUNCTION holdfast.declare_schedules(worker text, definitions jsonb)
 REVOKE ALL ON FUNCTION holdfast.declared_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
