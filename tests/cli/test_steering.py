@@ -184,7 +184,7 @@ async def test_an_interrupted_drain_does_not_say_that_it_holds(start: Start, con
 
 @pytest.mark.parametrize("options", [["--yes"], ["--queue", "post"]])
 async def test_a_drain_waits_for_a_claim_that_began_before_the_pause(
-    start: Start, cli: Cli, hf: Holdfast, conn: asyncpg.Connection, connect_as: ConnectAs, options: list[str]
+    start: Start, cli: Cli, hf: Holdfast, connect_as: ConnectAs, options: list[str]
 ) -> None:
     """It has seen no pause, and nobody sees what it takes until it commits."""
     job = await hf.enqueue("work", {}, queue="post")
@@ -198,7 +198,7 @@ async def test_a_drain_waits_for_a_claim_that_began_before_the_pause(
         late = await cli("drain", *options, "--timeout", "0", code=1)
         assert "claims that began before are still under way after 0 s" in late.stderr
     await waiting.wrote("1 job still runs")
-    await conn.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
+    await claiming.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
     assert await waiting.ended() == 0
     assert "runs; `holdfast drain" in waiting.text
 

@@ -313,7 +313,8 @@ async def test_what_the_code_does_not_say_follows_the_settings_at_once(conn: asy
         failures = 0
         while True:
             failures += 1
-            row = await conn.fetchrow("select * from sync_circuits('w1', $1::jsonb)", json.dumps([said | {"failures": failures}]))
+            told = json.dumps([said | {"failures": failures}])
+            row = await conn.fetchrow("select * from sync_circuits('w1', $1::jsonb)", told)
             assert row is not None
             if row["state"] == "open":
                 return failures, round((await circuit(conn))["opening_seconds"], 3)
@@ -349,7 +350,8 @@ async def test_an_operators_circuit_follows_the_settings(conn: asyncpg.Connectio
     await conn.execute("select reset_circuit('mail', '', 'ada')")
     row = await conn.fetchrow("select failure_threshold, open_seconds from list_circuits()")
     assert tuple(row or ()) == (5, 30)
-    for name, value in (("CIRCUIT_FAILURE_THRESHOLD", "0"), ("CIRCUIT_OPEN_SECONDS", "1"), ("CIRCUIT_OPEN_SECONDS", "x")):
+    wrong = (("CIRCUIT_FAILURE_THRESHOLD", "0"), ("CIRCUIT_OPEN_SECONDS", "1"), ("CIRCUIT_OPEN_SECONDS", "x"))
+    for name, value in wrong:
         try:
             await conn.execute("update settings set value = $2 where name = $1", name, value)
         except asyncpg.PostgresError as fault:

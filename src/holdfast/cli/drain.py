@@ -1,8 +1,8 @@
 """`holdfast drain`: stop claims of a queue, type, lane or tenant, or everywhere, and wait until nothing runs there.
 
-The stop is a pause, stored in the database: it holds whatever becomes of this command, of workers and of the server, until
-somebody resumes work. On a terminal, a bar shows how many jobs have ended; elsewhere, a line each time that their number
-changes.
+The stop is a pause, stored in the database: it holds whatever becomes of this command, of workers and of the server,
+until somebody resumes work. On a terminal, a bar shows how many jobs have ended; elsewhere, a line says each time how
+many still run.
 """
 
 from __future__ import annotations
@@ -160,6 +160,7 @@ def _shown() -> Any:
 
 def _line(state: Draining) -> None:
     if state.running:
-        echo(f"claiming is stopped; {state.running} job{'s' * (state.running > 1)} still run{'s' * (state.running == 1)}")
+        one = state.running == 1
+        echo(f"claiming is stopped; {state.running} job{'' if one else 's'} still run{'s' if one else ''}")
     else:
         echo("claiming is stopped; a claim from before is still under way")

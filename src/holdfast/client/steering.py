@@ -152,8 +152,8 @@ class Steering:
     ) -> Draining:
         """Wait until nothing runs there any more, after `drain` or `pause`. Tells `progress` what each look has found.
 
-        WaitTimeout if jobs still run after `timeout` seconds; Conflict if somebody resumes work meanwhile. Neither changes
-        the pause.
+        WaitTimeout if jobs still run after `timeout` seconds; Conflict if somebody resumes work meanwhile. Neither
+        changes the pause.
         """
         if timeout is not None and not (timeout <= 0 or BOUNDS["delay"].holds(timeout)):
             raise InvalidInput(f"timeout must be {BOUNDS['delay']}, not {shown(timeout)}")

@@ -137,7 +137,8 @@ class Tenant(Queue):
 class Draining:
     """Whether claims are stopped somewhere, or everywhere, and how many jobs still run there.
 
-    `drained`: they are stopped, nothing runs, and no claim from before the stop is under way that could still begin a job.
+    `drained`: they are stopped, nothing runs, and no claim from before the stop is under way that could still begin a
+    job.
     """
 
     paused_at: datetime | None

@@ -21,7 +21,7 @@ grant execute on function
   holdfast.may_begin, holdfast.record_beginnings, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.hand_back, holdfast.stop, holdfast.hand_back_unheard,
   holdfast.release, holdfast.release_unknown, holdfast.release_unheard, holdfast.claim_mark,
-  holdfast.report, holdfast.last_cursor, holdfast.result_limit, holdfast.worker_settings, holdfast.is_quiet,
+  holdfast.report, holdfast.last_cursor, holdfast.result_limit, holdfast.worker_settings, holdfast.is_quiet, holdfast.stopped_by,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.ready_streams, holdfast.work_left,
   holdfast.register_worker, holdfast.enlist_worker, holdfast.enlist, holdfast.other_shapes, holdfast.beat, holdfast.beat_with_slots,
   holdfast.unregister_worker, holdfast.publish_types,

@@ -12037,6 +12037,16 @@ end
 $$;
 ALTER FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask a bulk operation to stop; what it has done stays done.';
+CREATE FUNCTION holdfast.stopped_by() RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select 'claiming was stopped everywhere' || told(left(c.paused_by, 500), c.paused_at, left(c.paused_note, 1000))
+  from controls c
+  where c.kind = 'everything' and c.name = '' and c.paused_at is not null
+$$;
+ALTER FUNCTION holdfast.stopped_by() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.stopped_by() IS 'Who stopped claims everywhere, when and why, in words for the log of a worker, which else would seem to have nothing to do; null if nobody did.';
 CREATE FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -14890,6 +14900,8 @@ REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integ
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.stopped_by() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.stopped_by() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stream_idle() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stream_of(entry_stream integer) FROM PUBLIC;
