@@ -3039,10 +3039,11 @@ begin
     when 'fingerprint' then fingerprint_operand()
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
+    when 'running' then $x$case when j.state = 'running' then greatest(0, extract(epoch from now() - j.started_at)) end$x$
   end;
   if operand is null or op is null then
     raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
-  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
+  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait', 'running') then
     if jsonb_typeof(tree -> 'value') is distinct from 'number' then
       raise exception '% is compared with a number', field using errcode = 'HF002';
     end if;
@@ -5525,10 +5526,7 @@ CREATE FUNCTION holdfast.setting(name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select coalesce(s.value, case when setting_fault(s.name, own.value) is null then own.value end, s.default_value)
-  from settings s
-  cross join lateral (select nullif(current_setting('holdfast.' || lower(s.name), true), '') as value) own
-  where s.name = setting.name
+  select coalesce(s.value, own_setting(s.name), s.default_value) from settings s where s.name = setting.name
 $$;
 ALTER FUNCTION holdfast.setting(name text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.setting(name text) IS 'The value in force of a setting: the row, else the session''s environment, else the default.';
@@ -7004,7 +7002,7 @@ CREATE FUNCTION holdfast.list_settings(only_name text DEFAULT NULL::text) RETURN
   select s.name, setting(s.name),
     case
       when s.value is not null then 'database'
-      when setting(s.name) is distinct from s.default_value then 'environment'
+      when own_setting(s.name) is not null then 'environment'
       else 'default'
     end,
     s.default_value, s.description, s.updated_at, s.updated_by
@@ -8129,6 +8127,16 @@ CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue
 $$;
 ALTER FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) IS 'The shapes of other live workers for jobs of this type, tenant and queue; a null shape accepts everything.';
+CREATE FUNCTION holdfast.own_setting(name text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select case
+    when setting_fault(name, nullif(current_setting('holdfast.' || lower(name), true), '')) is null then
+      nullif(current_setting('holdfast.' || lower(name), true), '')
+  end
+$$;
+ALTER FUNCTION holdfast.own_setting(name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.own_setting(name text) IS 'What the session''s environment says about a setting; null if that is nothing, or nothing that the engine can use.';
 CREATE FUNCTION holdfast.page_bytes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -14702,6 +14710,7 @@ GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integ
 GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.own_setting(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.parked_stream(stream integer) FROM PUBLIC;

@@ -94,7 +94,7 @@ as $$
   select s.name, setting(s.name),
     case
       when s.value is not null then 'database'
-      when setting(s.name) is distinct from s.default_value then 'environment'
+      when own_setting(s.name) is not null then 'environment'
       else 'default'
     end,
     s.default_value, s.description, s.updated_at, s.updated_by
