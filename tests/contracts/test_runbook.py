@@ -1,4 +1,4 @@
-"""Every command of the runbook is run, section by section, on jobs that are in the trouble that the section is about."""
+"""Every command of the runbook is run, section by section, on jobs that are in the trouble which it is about."""
 
 from __future__ import annotations
 
@@ -114,14 +114,14 @@ async def test_close_a_circuit_or_open_it_by_hand(
 ) -> None:
     await conn.execute("select open_circuit('email-service', '', null, 'ada')")
     await section("Close a circuit, or open it by hand")()
-    states = dict(await conn.fetch("select service_name, state from circuit_breakers"))
-    assert states == {"email-service": "closed", "external-api": "open"}
+    rows = await conn.fetch("select service_name, state from circuit_breakers")
+    assert {row["service_name"]: row["state"] for row in rows} == {"email-service": "closed", "external-api": "open"}
 
 
 async def test_stop_everything_at_once_and_go_on(
     section: Callable[[str], Section], conn: asyncpg.Connection, hf: Holdfast
 ) -> None:
-    """Also the handlers that run; each job runs to its end afterwards, at no cost, and what was paused before stays so."""
+    """Running handlers, too. Each job runs to its end afterwards, at no cost; what was paused before stays so."""
     interrupted: list[UUID] = []
 
     @hf.job("work")
@@ -195,7 +195,8 @@ async def test_the_queue_grows(
 ) -> None:
     job = await hf.enqueue("add", {"a": 1, "b": 2})
     await conn.execute(
-        "update jobs set created_at = now() - interval '1 hour', run_at = now() - interval '1 hour' where id = $1", job.id
+        "update jobs set created_at = now() - interval '1 hour', run_at = now() - interval '1 hour' where id = $1",
+        job.id,
     )
     run = section("The queue grows")
     assert "add" in await run(1)
@@ -228,7 +229,7 @@ async def test_follow_one_request_through_all_its_jobs(
     await run(1, told={ID: parent.id})
 
 
-def _environments() -> list[dict[str, str]]:
+def environments() -> list[dict[str, str]]:
     blocks = re.findall(r"^```text\n(HOLDFAST_.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     return [dict(line.split("=", 1) for line in block.splitlines()) for block in blocks]
 
@@ -237,7 +238,7 @@ async def test_the_settings_of_a_plain_job_table_are_those_that_the_page_says(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of production are the defaults, and those of development are in force where they are set."""
-    production, development = _environments()
+    production, development = environments()
     plain, said = Config.load({}), Config.load(production)
     for variable in production:
         name = variable.removeprefix("HOLDFAST_").lower()
