@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import pty
 import re
 import signal
+import sys
 
 import asyncpg
 import pytest
@@ -250,3 +254,44 @@ async def test_a_drain_is_of_one_subject(cli: Cli) -> None:
     for options in (["--queue", "a", "--type", "b"], ["--all", "--queue", "a"]):
         assert "name one of" in (await cli("drain", *options, "--yes", code=2)).stderr
     await cli("drain", "--lane", "nowhere", code=2)
+
+
+async def test_a_terminal_shows_a_bar_and_the_output_only_the_end(
+    database_url: str, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    jobs = [(await hf.enqueue("mail", {}, queue="post")).id for _ in range(2)]
+    assert await conn.fetchval("select count(*) from claim('w1', array['mail'], 2)") == 2
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "HOLDFAST_DATABASE_URL": database_url, "TERM": "xterm", "COLUMNS": "100"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "drain", "--queue", "post",
+        stdout=asyncio.subprocess.PIPE, stderr=theirs, env=environment,
+    )  # fmt: skip
+    os.close(theirs)
+    shown: list[str] = []
+    reader = asyncio.create_task(asyncio.to_thread(_read_all, ours, shown))
+    try:
+        for number, job in enumerate(jobs):
+            await until(lambda: f"{number}/2" in "".join(shown), what="the bar shows it")  # noqa: B023 - used at once
+            await conn.execute("select complete('w1', array[$1::uuid], array[1])", job)
+        written, _ = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await reader
+        os.close(ours)
+    assert process.returncode == 0
+    told = "drained: nothing of queue post runs; `holdfast drain --queue post --resume` resumes work\n"
+    assert written.decode() == told
+    assert "draining" in "".join(shown)
+
+
+def _read_all(terminal: int, into: list[str]) -> None:
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # how a terminal says that nobody writes to it any more
+            return
+        if not part:
+            return
+        into.append(part.decode(errors="replace"))
