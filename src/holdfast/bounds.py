@@ -87,7 +87,7 @@ def delay_of(value: object, bound: str = "delay") -> float | None:
 def shown(value: object) -> str:
     """A value that was refused, for the message."""
     try:
-        text = repr(value)
+        text = f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
     except Exception:  # noqa: BLE001 - an integer of thousands of digits, or foreign code
         return f"this {type(value).__name__}"
     return text if len(text) <= 100 else f"{text[:100]}…"

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import asyncpg
+import pytest
 
 from tests.conftest import ConnectAs
 from tests.harness.waiting import until
@@ -358,3 +359,12 @@ async def test_an_operators_circuit_follows_the_settings(conn: asyncpg.Connectio
             assert fault.sqlstate == "HF002"  # noqa: PT017 - one of many
         else:
             raise AssertionError(name)
+
+
+async def test_numbers_beyond_their_bounds_are_refused_to_hand_written_sql(conn: asyncpg.Connection) -> None:
+    """One such row would fail every look at circuits."""
+    await report(conn, 0, 0)
+    numbers = "window_seconds = 'NaN'", "open_seconds = 0", "probes = 0", "failure_share = 2", "opening_seconds = -1"
+    for wrong in numbers:
+        with pytest.raises(asyncpg.CheckViolationError):
+            await conn.execute(f"update circuits set {wrong}")

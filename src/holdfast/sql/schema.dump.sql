@@ -11361,7 +11361,7 @@ begin
     end;
   end if;
   if name = 'LANE_TIMEOUTS' and value <> '' then
-    return (
+    return coalesce((
       select case
         when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
           format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
@@ -11373,7 +11373,13 @@ begin
       end as fault
       from regexp_split_to_table(value, ',') as part (text)
       order by 1 nulls last
-      limit 1);
+      limit 1), (
+      select 'LANE_TIMEOUTS must name each lane once: ' || split_part(part.text, '=', 1)
+      from regexp_split_to_table(value, ',') as part (text)
+      group by split_part(part.text, '=', 1)
+      having count(*) > 1
+      order by 1
+      limit 1));
   end if;
   if bound is null then
     return null;
@@ -14023,6 +14029,8 @@ ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.circuit_counts
     ADD CONSTRAINT circuit_counts_pkey PRIMARY KEY (tenant, name, worker);
+ALTER TABLE holdfast.circuits
+    ADD CONSTRAINT circuits_bounds_check CHECK ((((failure_threshold >= 1) AND (failure_threshold <= 1000000)) AND ((failure_share >= (0.001)::double precision) AND (failure_share <= (1)::double precision)) AND ((window_seconds >= (1)::double precision) AND (window_seconds <= (86400)::double precision)) AND ((open_seconds >= (0.1)::double precision) AND (open_seconds <= (86400)::double precision)) AND ((probes >= 1) AND (probes <= 1000)) AND ((success_threshold >= 1) AND (success_threshold <= 1000)) AND ((opening_seconds >= (0.1)::double precision) AND (opening_seconds <= (31536000)::double precision)))) NOT VALID;
 ALTER TABLE ONLY holdfast.circuits
     ADD CONSTRAINT circuits_pkey PRIMARY KEY (tenant, name);
 ALTER TABLE ONLY holdfast.clock_steps
@@ -14087,6 +14095,8 @@ ALTER TABLE ONLY holdfast.repairs
     ADD CONSTRAINT repairs_pkey PRIMARY KEY (kind);
 ALTER TABLE ONLY holdfast.schedule_fires
     ADD CONSTRAINT schedule_fires_pkey PRIMARY KEY (schedule_id, fire_at);
+ALTER TABLE holdfast.schedules
+    ADD CONSTRAINT schedules_bounds_check CHECK ((((every_seconds >= (1)::double precision) AND (every_seconds <= (31622400)::double precision)) AND ((catch_up >= (0)::double precision) AND (catch_up <= (2678400)::double precision)) AND ((jitter >= (0)::double precision) AND (jitter <= (86400)::double precision)))) NOT VALID;
 ALTER TABLE ONLY holdfast.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.schedules

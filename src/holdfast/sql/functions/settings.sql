@@ -38,7 +38,7 @@ begin
     end;
   end if;
   if name = 'LANE_TIMEOUTS' and value <> '' then
-    return (
+    return coalesce((
       select case
         when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
           format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
@@ -50,7 +50,13 @@ begin
       end as fault
       from regexp_split_to_table(value, ',') as part (text)
       order by 1 nulls last
-      limit 1);
+      limit 1), (
+      select 'LANE_TIMEOUTS must name each lane once: ' || split_part(part.text, '=', 1)
+      from regexp_split_to_table(value, ',') as part (text)
+      group by split_part(part.text, '=', 1)
+      having count(*) > 1
+      order by 1
+      limit 1));
   end if;
   if bound is null then
     return null;
