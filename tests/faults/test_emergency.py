@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Collection
 from contextlib import suppress
 from uuid import UUID
@@ -15,7 +13,7 @@ from holdfast import DatabaseUnavailable, Holdfast
 from holdfast.client.job_ref import JobRef
 from holdfast.model.subject import Draining, Kind
 from holdfast.store.embedded import EmbeddedPostgres
-from tests.faults.conftest import NewFleet
+from tests.faults.conftest import NewFleet, crash
 from tests.harness.fleet import Fleet, WorkerProcess, judge
 from tests.harness.waiting import until
 
@@ -74,11 +72,8 @@ async def test_a_stop_of_everything_survives_crashes_and_is_told_by_workers(
         assert seen[-1].drained
         begun = _begun(fleet)
 
-        crashed = server.postmaster_pid()
-        assert crashed is not None
-        os.kill(crashed, signal.SIGKILL)
         workers[0].kill()
-        await until(lambda: server.postmaster_pid() not in (None, crashed), what="PostgreSQL starts anew")
+        await crash(server)
         waiting = await until(lambda: _enqueued(app), what="PostgreSQL takes connections")
         fresh = fleet.spawn()
         await fleet.ready()
