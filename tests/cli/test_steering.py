@@ -13,7 +13,7 @@ import sys
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, Limit, Rate
+from holdfast import Conflict, Context, Holdfast, InvalidInput, Limit, Rate
 from tests.cli.conftest import Cli, Start
 from tests.conftest import ConnectAs
 from tests.harness.waiting import WAITED_FOR, until
@@ -295,3 +295,26 @@ def _read_all(terminal: int, into: list[str]) -> None:
         if not part:
             return
         into.append(part.decode(errors="replace"))
+
+
+async def test_a_wait_asks_for_a_pause_and_goes_on_when_another_one_takes_its_place(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    """A tenant waits for its own drain, and the installation's operators pause it as well."""
+    ops = await hf.operations()
+    with pytest.raises(Conflict, match="drain or pause it first"):
+        await ops.wait_drained("tenant", "acme", timeout=1)
+    with pytest.raises(InvalidInput, match="timeout"):
+        await ops.wait_drained("tenant", "acme", timeout=float("nan"))
+    job = await hf.enqueue("mail", {}, tenant="acme")
+    assert await conn.fetchval("select count(*) from claim('w1', array['mail'])") == 1
+    await ops.drain("tenant", "acme", by="acme/ada", tenant="acme")
+    looks: list[int] = []
+    wait = ops.wait_drained("tenant", "acme", tenant="acme", timeout=60, progress=lambda d: looks.append(d.running))
+    waiting = asyncio.create_task(wait)
+    await until(lambda: looks, what="it waits")
+    assert await ops.pause("tenant", "acme", by="bob")
+    seen = len(looks)
+    await until(lambda: len(looks) > seen, what="it looks again")
+    await conn.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
+    assert (await waiting).drained

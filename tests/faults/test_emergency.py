@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from holdfast import DatabaseUnavailable, Holdfast
 from holdfast.client.job_ref import JobRef
 from holdfast.model.subject import Draining, Kind
 from holdfast.store.embedded import EmbeddedPostgres
-from tests.faults.conftest import NewFleet, crash
+from tests.faults.conftest import NewFleet, crash, started_warm
 from tests.harness.fleet import Fleet, WorkerProcess, judge
 from tests.harness.waiting import until
 
@@ -96,6 +99,27 @@ async def test_a_stop_of_everything_survives_crashes_and_is_told_by_workers(
         assert done_by == [("everything.resume", "bob"), ("everything.pause", "ada")]
         await fleet.drained()
         await judge(app, fleet.history)
+
+
+async def test_a_wait_that_an_outage_ends_says_that_the_drain_holds(
+    server: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    async with Holdfast(server.url) as app:
+        await app.enqueue("work", {})
+        conn = await asyncpg.connect(server.url)
+        assert await conn.fetchval("select count(*) from holdfast.claim('w1', array['work'])") == 1
+        await conn.close()
+        output = tmp_path / "output"
+        environment = {**os.environ, "HOLDFAST_DATABASE_URL": server.url}
+        with output.open("wb") as file:
+            waiting = started_warm(["-m", "holdfast", "drain", "--type", "work"], environment, file)
+        await until(lambda: "1 job still runs" in output.read_text(), what="it waits")
+        server.stop()
+        await until(lambda: waiting.poll() is not None, what="it ends")
+        assert waiting.wait() == 5
+        assert "still drained; `holdfast drain --type work --resume` resumes work" in output.read_text()
+        server.start()
+        assert (await (await app.operations()).draining("type", "work")).paused_at is not None
 
 
 async def _load(hf: Holdfast) -> None:

@@ -23,7 +23,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, echo
 from holdfast.client.operations import Operations
-from holdfast.errors import Conflict, WaitTimeout
+from holdfast.errors import Conflict, DatabaseUnavailable, WaitTimeout
 from holdfast.model.subject import Draining, Kind
 
 __all__ = ["drain"]
@@ -131,6 +131,9 @@ class _Drain:
         except Conflict as resumed:
             echo(str(resumed), err=True)
             return Exit.CONFLICT
+        except DatabaseUnavailable:
+            echo(f"no longer waiting, but still drained; {subject.end}", err=True)
+            raise
         if not wait and not state.drained:
             _line(state)
             echo(subject.end)

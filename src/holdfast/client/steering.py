@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -139,7 +138,10 @@ class Steering:
 
     async def draining(self, kind: Kind = "everything", name: str = "", *, tenant: str | None = None) -> Draining:
         """Whether claims are stopped there, how many jobs still run, and whether none can begin any more."""
-        return await self._steering.drain(kind, name, tenant)
+        if tenant is None:
+            return await self._steering.drain(kind, name, tenant)
+        async with self._listing.one(tenant):  # it may wait for claims: no tenant takes what others steer with
+            return await self._lists.drain(kind, name, tenant)
 
     async def wait_drained(
         self,
@@ -158,12 +160,12 @@ class Steering:
         if timeout is not None and not (timeout <= 0 or BOUNDS["delay"].holds(timeout)):
             raise InvalidInput(f"timeout must be {BOUNDS['delay']}, not {shown(timeout)}")
         end = None if timeout is None else time.monotonic() + timeout
-        since: datetime | None = None
+        stopped = False
         while True:
             found = await self.draining(kind, name, tenant=tenant)
-            since = since or found.paused_at
-            if found.paused_at is None or found.paused_at != since:
-                raise Conflict(_RESUMED if since else "claims are not stopped there: drain or pause it first")
+            if found.paused_at is None:
+                raise Conflict(_RESUMED if stopped else "claims are not stopped there: drain or pause it first")
+            stopped = True
             if progress is not None:
                 progress(found)
             if found.drained:
