@@ -43,6 +43,7 @@ def test_all_faults_are_told_at_once() -> None:
         ("fast=3,my lane=1", "must look like fast=3,general=5"),
         ("fast=three", "'fast=three': must look like fast=3,general=5"),
         ("3", "must look like fast=3,general=5"),
+        ("fast=3,fast=5", "must name each lane once: fast"),
     ],
 )
 def test_lanes_that_are_written_wrong_are_refused(lanes: str, says: str) -> None:
@@ -92,7 +93,7 @@ def test_lanes_of_ones_own_have_slots_and_timeouts() -> None:
 @pytest.mark.parametrize(
     ("timeouts", "says"),
     [("fast=1m", "FAST_TIMEOUT_SECONDS"), ("reports", "must look like"), ("reports=0", "must look like"),
-     ("genral=2h", "did you mean general?")],
+     ("genral=2h", "did you mean general?"), ("reports=1h,reports=2h", "must name each lane once: reports")],
 )  # fmt: skip
 def test_timeouts_of_lanes_that_are_written_wrong_are_refused(timeouts: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):

@@ -61,6 +61,8 @@ BOUNDS = {
     "elapsed": Bound(0, 36_500 * _DAY),
     "circuits": Bound(1, 10_000, whole=True),
     "circuit_forced": Bound(0.1, 365 * _DAY),
+    #: Not less than twice the time for which workers rely on an answer about a circuit (holdfast.worker.circuits).
+    "circuit_open": Bound(4, _DAY),
     "failure_threshold": Bound(1, 1_000_000, whole=True),
     "failure_share": Bound(0.001, 1),
     "window": Bound(1, _DAY),
@@ -85,7 +87,7 @@ def delay_of(value: object, bound: str = "delay") -> float | None:
 def shown(value: object) -> str:
     """A value that was refused, for the message."""
     try:
-        text = repr(value)
+        text = f"{value.total_seconds():g} s" if isinstance(value, timedelta) else repr(value)
     except Exception:  # noqa: BLE001 - an integer of thousands of digits, or foreign code
         return f"this {type(value).__name__}"
     return text if len(text) <= 100 else f"{text[:100]}…"

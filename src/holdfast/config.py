@@ -278,6 +278,20 @@ ENTRIES: tuple[Entry, ...] = (
         engine=True,
     ),
     Entry(
+        name="circuit_failure_threshold",
+        default=5,
+        parse=_whole(1, 1_000_000),
+        description="how many failures open a circuit breaker, for circuits that declare no number",
+        engine=True,
+    ),
+    Entry(
+        name="circuit_open_seconds",
+        default=60.0,
+        parse=_seconds(*BOUNDS["circuit_open"][:2]),
+        description="how long a circuit breaker stays open the first time, for circuits that declare no length",
+        engine=True,
+    ),
+    Entry(
         name="payload_max_bytes",
         default=1_048_576,
         parse=_whole(1024, 100 * 2**20),
@@ -367,6 +381,8 @@ class Config:
     retry_factor: float
     retry_max_seconds: float
     retry_jitter: float
+    circuit_failure_threshold: int
+    circuit_open_seconds: float
     payload_max_bytes: int
     validate_payloads: str
     result_max_bytes: int

@@ -225,3 +225,17 @@ async def test_rights_that_a_restore_lost_are_named_and_mended_by_migrate(cli: C
     assert "holdfast_worker may not call claim_jobs" in (await cli("migrate", "--check", code=1)).stderr
     assert "rights that were missing" in (await cli("migrate")).stdout
     assert (await diagnosis(cli))["rights"]["level"] == "ok"
+
+
+async def test_what_operators_have_paused_is_named(cli: Cli) -> None:
+    assert (await diagnosis(cli))["pauses"]["detail"] == "nothing is paused"
+    await cli("queues", "pause", "post", "--reason", "the provider is down")
+    found = (await diagnosis(cli))["pauses"]
+    assert (found["level"], found["detail"].partition(" since ")[0]) == ("warn", "1 paused: queue post")
+    assert found["detail"].endswith("(the provider is down)")
+    assert "queues|types|lanes|tenants resume NAME" in found["advice"]
+    await cli("drain", "--yes", "--reason", "the disk is full")
+    found = (await diagnosis(cli))["pauses"]
+    assert found["detail"].startswith("2 paused: all claims since ")
+    assert "(the disk is full); queue post since " in found["detail"]
+    assert found["advice"] == "`holdfast drain --resume` lets work go on"

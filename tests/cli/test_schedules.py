@@ -33,6 +33,26 @@ async def test_a_schedule_is_made_looked_at_changed_and_removed(cli: Cli, conn: 
     ]  # fmt: skip
 
 
+async def test_a_row_that_hand_written_sql_broke_is_listed_with_the_others(
+    cli: Cli, conn: asyncpg.Connection
+) -> None:
+    for name in ("broken", "hourly", "zoneless"):
+        await cli("schedules", "create", name, "--cron", "@hourly", "--job", "report")
+    await conn.execute("alter table schedules drop constraint schedules_bounds_check")
+    await conn.execute("update schedules set cron = null, every_seconds = 'NaN' where name = 'broken'")
+    await conn.execute("update schedules set tz = 'Mars/Olympus' where name = 'zoneless'")
+    listed = json.loads((await cli("schedules", "list", "-o", "json")).stdout)
+    words = {schedule["name"]: schedule["words"] for schedule in listed}
+    assert words["hourly"] == "At the start of every hour"
+    assert (words["broken"], words["zoneless"]) == ("every nan seconds", "@hourly (Mars/Olympus)")
+    await cli("schedules", "delete", "broken", "--yes")
+
+
+async def test_a_length_that_is_out_of_bounds_is_shown_in_seconds(cli: Cli) -> None:
+    told = await cli("schedules", "create", "often", "--every", "0.1", "--job", "report", code=2)
+    assert "every must be seconds or a timedelta, from 1 to 31622400 s, not 0.1 s" in told.stderr
+
+
 async def test_it_is_paused_run_and_resumed(cli: Cli, hf: Holdfast) -> None:
     await cli("schedules", "create", "often", "--every", "1h", "--job", "report")
     assert "paused" in (await cli("schedules", "pause", "often", "--note", "holidays")).stdout

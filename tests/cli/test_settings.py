@@ -84,3 +84,12 @@ async def test_a_parent_gives_its_child_the_grace_of_the_database(
     assert await running == 0
     done = await hf.get(job.id)
     assert (done.state, done.attempt) == ("success", 1)
+
+
+async def test_a_value_of_the_environment_is_told_from_the_default_that_it_equals(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_RETRY_JITTER", "0.1")
+    monkeypatch.setenv("HOLDFAST_DRAIN_POLICY", "auto")
+    listed = {s["name"]: s["origin"] for s in json.loads((await cli("settings", "list", "-o", "json")).stdout)}
+    assert {name for name, origin in listed.items() if origin == "environment"} == {"RETRY_JITTER", "DRAIN_POLICY"}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import pty
 import re
 import signal
-from dataclasses import replace
+import sys
 
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, Limit, Rate
-from holdfast.client.operations import Operations
-from holdfast.model.subject import Draining
+from holdfast import Conflict, Context, Holdfast, InvalidInput, Limit, Rate
 from tests.cli.conftest import Cli, Start
+from tests.conftest import ConnectAs
 from tests.harness.waiting import WAITED_FOR, until
 from tests.sql.factories import elect, portion, request, run_one, settle, state_of
 
@@ -184,19 +186,135 @@ async def test_an_interrupted_drain_does_not_say_that_it_holds(start: Start, con
     assert "still drained" not in draining.text
 
 
-async def test_nothing_runs_is_believed_at_the_second_look(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    looked = Operations.draining
+@pytest.mark.parametrize("options", [["--yes"], ["--queue", "post"]])
+async def test_a_drain_waits_for_a_claim_that_began_before_the_pause(
+    start: Start, cli: Cli, hf: Holdfast, connect_as: ConnectAs, options: list[str]
+) -> None:
+    """It has seen no pause, and nobody sees what it takes until it commits."""
+    job = await hf.enqueue("work", {}, queue="post")
+    claiming = await connect_as("worker")
+    async with claiming.transaction():
+        assert await claiming.fetchval("select count(*) from claim('w1', array['work'])") == 1
+        waiting = start("drain", *options)
+        await waiting.wrote("a claim from before is still under way")
+        told = await cli("drain", *options, "--no-wait")
+        assert "a claim from before is still under way" in told.stdout
+        late = await cli("drain", *options, "--timeout", "0", code=1)
+        assert "claims that began before are still under way after 0 s" in late.stderr
+    await waiting.wrote("1 job still runs")
+    await claiming.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
+    assert await waiting.ended() == 0
+    assert "runs; `holdfast drain" in waiting.text
 
-    async def draining(ops: Operations) -> Draining:
-        """A claim from before the drain commits after the first look."""
-        seen.append([0, 1, 0, 0, 9][len(seen)])
-        return replace(await looked(ops), running=seen[-1])
 
-    monkeypatch.setattr(Operations, "draining", draining)
-    told = (await cli("drain", "--yes")).stdout.splitlines()
-    assert seen == [0, 1, 0, 0]
-    assert [line.partition(";")[0] for line in told] == ["claiming is stopped", "drained: nothing runs"]
-    seen.clear()
-    assert "1 job still runs" in (await cli("drain", "--yes", "--no-wait")).stdout
-    assert seen == [0, 1]
+@pytest.mark.parametrize("kind", ["queue", "type", "lane", "tenant"])
+async def test_one_queue_type_lane_or_tenant_is_drained(
+    cli: Cli, start: Start, hf: Holdfast, conn: asyncpg.Connection, kind: str
+) -> None:
+    name = {"queue": "post", "type": "mail", "lane": "general", "tenant": "acme"}[kind]
+    options = [f"--{kind}", name]
+    job = await hf.enqueue("mail", {}, queue="post", tenant="acme")
+    assert await conn.fetchval("select count(*) from claim('w1', array['mail'])") == 1
+    told = await cli("drain", *options, "--no-wait", "--reason", "a move")
+    assert told.stdout.startswith("claiming is stopped; 1 job still runs\n")
+    late = await cli("drain", *options, "--timeout", "0.1s", code=1)
+    assert re.search(r"already drained .+ ago by cli:.+: a move", late.stdout)
+    assert "1 job still runs after 0.1 s; claims stay stopped; see `holdfast jobs list" in late.stderr
+    assert f"`holdfast drain --{kind} {name} --resume` resumes work" in late.stderr
+    first, second = start("drain", *options), start("drain", *options)
+    for waiting in (first, second):
+        await waiting.wrote("1 job still runs")
+    first.process.send_signal(signal.SIGINT)
+    assert await first.ended() == 130
+    assert f"still drained; `holdfast drain --{kind} {name} --resume`" in first.text
+    await conn.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
+    assert await second.ended() == 0
+    assert f"drained: nothing of {kind} {name} runs" in second.text
+    ops = await hf.operations()
+    assert (await ops.draining()).paused_at is None
+    assert f"work of {kind} {name} is resumed" in (await cli("drain", *options, "--resume")).stdout
+    assert f"nothing of {kind} {name} was drained" in (await cli("drain", *options, "--resume")).stdout
+    audited = [row["action"] for row in json.loads((await cli("audit", "-o", "json")).stdout)]
+    assert audited == [f"{kind}.resume", f"{kind}.pause"]
+
+
+async def test_a_drain_that_somebody_ends_is_not_taken_for_an_empty_queue(
+    start: Start, hf: Holdfast, conn: asyncpg.Connection, cli: Cli
+) -> None:
+    await hf.enqueue("mail", {}, queue="post")
+    assert await conn.fetchval("select count(*) from claim('w1', array['mail'])") == 1
+    waiting = start("drain", "--queue", "post")
+    await waiting.wrote("1 job still runs")
+    await cli("queues", "resume", "post")
+    assert await waiting.ended() == 4
+    assert "somebody resumed work meanwhile" in waiting.text
+
+
+async def test_a_drain_is_of_one_subject(cli: Cli) -> None:
+    for options in (["--queue", "a", "--type", "b"], ["--all", "--queue", "a"]):
+        assert "name one of" in (await cli("drain", *options, "--yes", code=2)).stderr
+    await cli("drain", "--lane", "nowhere", code=2)
+
+
+async def test_a_terminal_shows_a_bar_and_the_output_only_the_end(
+    database_url: str, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    jobs = [(await hf.enqueue("mail", {}, queue="post")).id for _ in range(2)]
+    assert await conn.fetchval("select count(*) from claim('w1', array['mail'], 2)") == 2
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "HOLDFAST_DATABASE_URL": database_url, "TERM": "xterm", "COLUMNS": "100"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "drain", "--queue", "post",
+        stdout=asyncio.subprocess.PIPE, stderr=theirs, env=environment,
+    )  # fmt: skip
+    os.close(theirs)
+    shown: list[str] = []
+    reader = asyncio.create_task(asyncio.to_thread(_read_all, ours, shown))
+    try:
+        for number, job in enumerate(jobs):
+            await until(lambda: f"{number}/2" in "".join(shown), what="the bar shows it")  # noqa: B023 - used at once
+            await conn.execute("select complete('w1', array[$1::uuid], array[1])", job)
+        written, _ = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await reader
+        os.close(ours)
+    assert process.returncode == 0
+    told = "drained: nothing of queue post runs; `holdfast drain --queue post --resume` resumes work\n"
+    assert written.decode() == told
+    assert "draining" in "".join(shown)
+
+
+def _read_all(terminal: int, into: list[str]) -> None:
+    while True:
+        try:
+            part = os.read(terminal, 4096)
+        except OSError:  # how a terminal says that nobody writes to it any more
+            return
+        if not part:
+            return
+        into.append(part.decode(errors="replace"))
+
+
+async def test_a_wait_asks_for_a_pause_and_goes_on_when_another_one_takes_its_place(
+    hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    """A tenant waits for its own drain, and the installation's operators pause it as well."""
+    ops = await hf.operations()
+    with pytest.raises(Conflict, match="drain or pause it first"):
+        await ops.wait_drained("tenant", "acme", timeout=1)
+    with pytest.raises(InvalidInput, match="timeout"):
+        await ops.wait_drained("tenant", "acme", timeout=float("nan"))
+    job = await hf.enqueue("mail", {}, tenant="acme")
+    assert await conn.fetchval("select count(*) from claim('w1', array['mail'])") == 1
+    await ops.drain("tenant", "acme", by="acme/ada", tenant="acme")
+    looks: list[int] = []
+    wait = ops.wait_drained("tenant", "acme", tenant="acme", timeout=60, progress=lambda d: looks.append(d.running))
+    waiting = asyncio.create_task(wait)
+    await until(lambda: looks, what="it waits")
+    assert await ops.pause("tenant", "acme", by="bob")
+    seen = len(looks)
+    await until(lambda: len(looks) > seen, what="it looks again")
+    await conn.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
+    assert (await waiting).drained

@@ -33,3 +33,12 @@ async def test_workers_are_listed_shown_and_told_to_be_quiet(cli: Cli, conn: asy
 async def test_unknown_workers_are_not_found(cli: Cli) -> None:
     for words in (("show", "h:2:b"), ("quiet", "h:2:b")):
         assert "there is no worker" in (await cli("workers", *words, code=3)).stderr
+
+
+async def test_the_list_says_why_no_worker_claims(cli: Cli) -> None:
+    await cli("drain", "--yes", "--reason", "the disk is full")
+    told = (await cli("workers", "list")).stderr
+    assert "none of them claims jobs: drained " in told
+    assert ": the disk is full; `holdfast drain --resume` resumes work" in told
+    await cli("drain", "--resume")
+    assert "drained" not in (await cli("workers", "list")).stderr

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -18,8 +20,9 @@ from tests.harness import warm
 from tests.harness.deeds import Deeds
 from tests.harness.fleet import Fleet
 from tests.harness.homes import copy_home
+from tests.harness.waiting import until
 
-__all__ = ["CHAOS_SECONDS", "NewFleet", "started_warm"]
+__all__ = ["CHAOS_SECONDS", "NewFleet", "crash", "started_warm"]
 
 NewFleet = Callable[..., Fleet]
 
@@ -70,3 +73,11 @@ def server() -> Iterator[EmbeddedPostgres]:
     yield embedded
     embedded.stop()
     shutil.rmtree(home, ignore_errors=True)
+
+
+async def crash(server: EmbeddedPostgres) -> None:
+    """kill -9 of the postmaster; its keeper starts it again."""
+    crashed = server.postmaster_pid()
+    assert crashed is not None
+    os.kill(crashed, signal.SIGKILL)
+    await until(lambda: server.postmaster_pid() not in (None, crashed), what="PostgreSQL starts anew")

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import asyncpg
 import pytest
 
-from holdfast import Holdfast
-from tests.faults.conftest import CHAOS_SECONDS, NewFleet
+from holdfast import DatabaseUnavailable, Holdfast
+from holdfast.store.embedded import EmbeddedPostgres
+from tests.faults.conftest import CHAOS_SECONDS, NewFleet, crash
 from tests.harness.deeds import Deeds
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import until
@@ -107,6 +108,53 @@ async def test_a_failing_service_is_left_alone_and_everything_ends_when_it_is_ba
         f"{JOBS} jobs, {WORKERS} workers: opened {openings} times, {failures} failures, {wasted} attempts in vain, "
         f"{len(tried)} lines while open, all done {took:.1f} s after recovery"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_an_open_circuit_survives_crashes_of_the_server_and_closes_when_the_service_is_back(
+    server: EmbeddedPostgres, new_fleet: NewFleet, tmp_path: Path
+) -> None:
+    """Killed while it is open, and while a probe hangs; nothing is tried beside the probe, and no attempt is spent."""
+    service = Service(tmp_path / "service")
+    service.switch("down", on=True)
+    fleet = new_fleet(server.url, "tests.faults.calling", home=service.place, lanes=f"general={SLOTS}")
+    for _ in range(2):
+        fleet.spawn()
+    await fleet.ready()
+    async with Holdfast(server.url) as app:
+        await app.enqueue_many([("send", {})] * 200)
+        circuits = (await app.operations()).circuits
+
+        async def state(wanted: str) -> bool:
+            with contextlib.suppress(DatabaseUnavailable):
+                return [c.state for c in await circuits.list() if c.name == "mail"] == [wanted]
+            return False
+
+        await until(lambda: state("open"), what="it opens")
+        await crash(server)
+        await until(lambda: state("open"), what="it is open still")
+        opened_at = time.time()
+        service.switch("hanging", on=True)
+        await until(lambda: service.hanging(opened_at), seconds=120, what="a probe hangs")
+        await crash(server)
+        await until(lambda: state("half_open"), what="it is tried still")
+        tried_until = time.time()
+        service.switch("down", on=False)
+        service.switch("hanging", on=False)
+        await until(lambda: state("closed"), seconds=120, what="it closes")
+        await until(lambda: _all_done(server.url), seconds=120, what="all jobs end")
+        tried = [line for line in service.lines() if opened_at < line.at < tried_until]
+        assert _most_at_once(tried, struck=[]) == 1
+        assert (await (await app.operations()).statistics())["dead"] == 0
+
+
+async def _all_done(url: str) -> bool:
+    conn = await asyncpg.connect(url)
+    try:
+        return bool(await conn.fetchval("select not exists (select from holdfast.jobs where state <> 'success')"))
+    finally:
+        await conn.close()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from holdfast import Holdfast, HttpClient
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.web.server import address, listen
 from tests.conftest import CHAOS_SECONDS
-from tests.faults.test_outage import _crash
+from tests.faults.conftest import crash
 from tests.harness import warm
 from tests.harness.deeds import Deeds
 
@@ -152,7 +152,7 @@ async def test_every_accepted_job_survives_the_kill_of_postgresql(server: Embedd
                 before = len(accepted)
                 while len(accepted) < before + 100:
                     await asyncio.sleep(0.01)
-                await _crash(server)
+                await crash(server)
             before = len(accepted)
             while len(accepted) < before + 100:
                 await asyncio.sleep(0.01)

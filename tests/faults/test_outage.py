@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import DatabaseUnavailable, Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
-from tests.faults.conftest import CHAOS_SECONDS, NewFleet
+from tests.faults.conftest import CHAOS_SECONDS, NewFleet, crash
 from tests.harness.deeds import Deeds
 from tests.harness.fleet import Fleet, WorkerProcess, judge
 from tests.harness.waiting import until
@@ -75,10 +75,10 @@ async def test_postgresql_killed_under_load_burns_no_attempt(
     server: EmbeddedPostgres, own: Holdfast, new_fleet: NewFleet, deeds: Deeds
 ) -> None:
     fleet = await _under_load(new_fleet, own, server.url)
-    for crash in range(3 if CHAOS_SECONDS else 2):
-        await _crash(server)
+    for number in range(3 if CHAOS_SECONDS else 2):
+        await crash(server)
         deeds.say("PostgreSQL killed")
-        await _enqueue(own, fleet, f"after crash {crash}", 20, seconds=0.01)
+        await _enqueue(own, fleet, f"after crash {number}", 20, seconds=0.01)
 
     await _nothing_was_burned(own, fleet)
 
@@ -226,14 +226,6 @@ async def _maintenance_is_back(url: str) -> bool:
         return bool(await conn.fetchval("select exists (select from holdfast.leaders where expires_at > now())"))
     finally:
         await conn.close()
-
-
-async def _crash(server: EmbeddedPostgres) -> None:
-    """kill -9 of the postmaster; its keeper starts it again."""
-    crashed = server.postmaster_pid()
-    assert crashed is not None
-    os.kill(crashed, signal.SIGKILL)
-    await until(lambda: server.postmaster_pid() not in (None, crashed), what="PostgreSQL starts anew")
 
 
 def _signal_all(server: EmbeddedPostgres, number: signal.Signals) -> None:

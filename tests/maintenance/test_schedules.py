@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
+import asyncpg
 import pytest
 
 from holdfast.definitions.schedule import schedule_definition
@@ -167,6 +168,27 @@ async def test_a_failure_of_one_schedule_is_told_and_stops_no_other(world: Clock
     await world.work()
     assert await world.fires(closed) == [(NOON + MINUTE, "fired")], "its fire time is made up for"
     assert (await world.schedule(closed))["failures"] == 0
+
+
+@pytest.mark.parametrize("wrong", ["every_seconds = 'NaN'", "every_seconds = 0", "catch_up = 'NaN'", "jitter = -1"])
+async def test_numbers_beyond_their_bounds_are_refused_and_would_stop_no_other_schedule(
+    world: Clockwork, wrong: str
+) -> None:
+    """Also from hand-written SQL; and a length that came in by other ways does not stop the leader."""
+    odd, good = await world.put("an odd one", every=60), await world.put("good", every=60)
+    change = f"update schedules set {wrong} where id = $1"
+    with pytest.raises(asyncpg.CheckViolationError):
+        await world.conn.execute(change, odd)
+    if not wrong.startswith("every"):
+        return
+    await world.conn.execute("alter table schedules drop constraint schedules_bounds_check")
+    await world.conn.execute(change, odd)
+    await world.conn.execute("update schedules set next_fire_at = null, look_at = now()")
+    await world.work()
+    await world.set(NOON + MINUTE)
+    await world.work()
+    assert [moment for moment, _ in await world.fires(good)] == [NOON + MINUTE]
+    assert "every must be seconds" in (await world.schedule(odd))["last_error"]
 
 
 async def test_a_paused_schedule_does_not_fire_and_goes_on_from_when_it_is_resumed(world: Clockwork) -> None:

@@ -33,6 +33,7 @@ def field(name: str, value: Any, op: str = "=") -> dict[str, Any]:
         ("attempt>3", field("attempt", 3, ">")),
         ("wait>=5m", field("wait", 300, ">=")),
         ("age<2d", field("age", 172800, "<")),
+        ("running>1h", field("running", 3600, ">")),
         ("created<2026-11-01", field("created", "2026-11-01T00:00:00+00:00", "<")),
         ("created>=2026-11-01", field("created", "2026-11-01T00:00:00+00:00", ">=")),
         ("created>2026-11-01", field("created", "2026-11-02T00:00:00+00:00", ">=")),

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import asyncpg
+import pytest
 
 from tests.conftest import ConnectAs
 from tests.harness.waiting import until
@@ -301,3 +302,69 @@ async def test_two_workers_that_open_it_at_once_open_it_once(conn: asyncpg.Conne
     assert await second == "open"
     row = await circuit(conn)
     assert (row["openings"], row["generation"]) == (1, 2)
+
+
+async def test_what_the_code_does_not_say_follows_the_settings_at_once(conn: asyncpg.Connection) -> None:
+    """Seed 002's development configuration, then production's; a number in code wins over both."""
+
+    async def opened_after(**policy: Any) -> tuple[int, float]:
+        await conn.execute("delete from circuits")
+        await conn.execute("delete from circuit_counts")
+        said = {"tenant": "", "name": "mail", "generation": 1, "successes": 0, "error": "Down", "policy": policy}
+        failures = 0
+        while True:
+            failures += 1
+            told = json.dumps([said | {"failures": failures}])
+            row = await conn.fetchrow("select * from sync_circuits('w1', $1::jsonb)", told)
+            assert row is not None
+            if row["state"] == "open":
+                return failures, round((await circuit(conn))["opening_seconds"], 3)
+
+    assert await opened_after() == (5, 60)
+    await conn.execute("select change_setting('CIRCUIT_FAILURE_THRESHOLD', '3', 'ada')")
+    await conn.execute("select change_setting('CIRCUIT_OPEN_SECONDS', '30', 'ada')")
+    assert await opened_after() == (3, 30)
+    assert await opened_after(failure_threshold=4) == (4, 30)
+    assert await opened_after(open_for=7) == (3, 7)
+    shown = await conn.fetchrow("select failure_threshold, open_seconds from list_circuits()")
+    assert tuple(shown or ()) == (3, 7)
+    await conn.execute("select change_setting('CIRCUIT_FAILURE_THRESHOLD', null, 'ada')")
+    await conn.execute("select change_setting('CIRCUIT_OPEN_SECONDS', null, 'ada')")
+    await conn.execute("set holdfast.circuit_failure_threshold = '2'")
+    assert await opened_after() == (2, 60)
+
+
+async def test_a_circuit_that_was_made_before_a_setting_changed_follows_it(conn: asyncpg.Connection) -> None:
+    said = {"tenant": "", "name": "mail", "generation": 1, "successes": 0, "failures": 3, "error": "Down", "policy": {}}
+    row = await conn.fetchrow("select * from sync_circuits('w1', $1::jsonb)", json.dumps([said]))
+    assert row is not None
+    assert row["state"] == "closed"
+    await conn.execute("select change_setting('CIRCUIT_FAILURE_THRESHOLD', '3', 'ada')")
+    del said["policy"]
+    row = await conn.fetchrow("select * from sync_circuits('w1', $1::jsonb)", json.dumps([said]))
+    assert row is not None
+    assert row["state"] == "open"
+
+
+async def test_an_operators_circuit_follows_the_settings(conn: asyncpg.Connection) -> None:
+    await conn.execute("select change_setting('CIRCUIT_OPEN_SECONDS', '30', 'ada')")
+    await conn.execute("select reset_circuit('mail', '', 'ada')")
+    row = await conn.fetchrow("select failure_threshold, open_seconds from list_circuits()")
+    assert tuple(row or ()) == (5, 30)
+    wrong = (("CIRCUIT_FAILURE_THRESHOLD", "0"), ("CIRCUIT_OPEN_SECONDS", "1"), ("CIRCUIT_OPEN_SECONDS", "x"))
+    for name, value in wrong:
+        try:
+            await conn.execute("update settings set value = $2 where name = $1", name, value)
+        except asyncpg.PostgresError as fault:
+            assert fault.sqlstate == "HF002"  # noqa: PT017 - one of many
+        else:
+            raise AssertionError(name)
+
+
+async def test_numbers_beyond_their_bounds_are_refused_to_hand_written_sql(conn: asyncpg.Connection) -> None:
+    """One such row would fail every look at circuits."""
+    await report(conn, 0, 0)
+    numbers = "window_seconds = 'NaN'", "open_seconds = 0", "probes = 0", "failure_share = 2", "opening_seconds = -1"
+    for wrong in numbers:
+        with pytest.raises(asyncpg.CheckViolationError):
+            await conn.execute(f"update circuits set {wrong}")

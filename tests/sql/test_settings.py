@@ -27,7 +27,7 @@ async def _set(conn: asyncpg.Connection, **values: object) -> None:
         await conn.fetchval("select change_setting($1, $2, 'ada')", name, None if value is None else str(value))
 
 
-async def _delay(conn: asyncpg.Connection, failures: int = 1, outcome: str = "failed") -> float:
+async def failed_for(conn: asyncpg.Connection, failures: int = 1, outcome: str = "failed") -> float:
     """How long a job waits after this many failures, the last of them just now."""
     job = await enqueue(conn, max_attempts=2000)
     ((_, attempt),) = await claim(conn)
@@ -51,38 +51,38 @@ async def test_the_delays_are_those_of_seed_002(
     """With a tenth of jitter at most; the same for types that nobody has published."""
     if declared:
         await _publish(conn)
-    assert seconds <= await _delay(conn, failures) <= 1.1 * seconds + 1e-6
+    assert seconds <= await failed_for(conn, failures) <= 1.1 * seconds + 1e-6
 
 
 async def test_timeouts_wait_as_long_as_failures(conn: asyncpg.Connection) -> None:
-    assert 4 <= await _delay(conn, 3, "timeout") <= 4.4
+    assert 4 <= await failed_for(conn, 3, "timeout") <= 4.4
 
 
 async def test_a_setting_that_was_changed_holds_for_the_next_failure(conn: asyncpg.Connection) -> None:
     await _publish(conn)
     await _set(conn, RETRY_BASE_SECONDS=10, RETRY_FACTOR=3, RETRY_MAX_SECONDS=80, RETRY_JITTER=0)
-    assert [await _delay(conn, failures) for failures in (1, 2, 3, 4)] == [10, 30, 80, 80]
+    assert [await failed_for(conn, failures) for failures in (1, 2, 3, 4)] == [10, 30, 80, 80]
     await _set(conn, RETRY_BASE_SECONDS=None, RETRY_FACTOR=None, RETRY_MAX_SECONDS=None)
-    assert [await _delay(conn, failures) for failures in (1, 2, 9, 10)] == [1, 2, 256, 300]
+    assert [await failed_for(conn, failures) for failures in (1, 2, 9, 10)] == [1, 2, 256, 300]
 
 
 async def test_what_a_type_declares_wins_and_the_rest_follows_the_settings(conn: asyncpg.Connection) -> None:
     """Workers of older releases publish numbers for all of them."""
     await _set(conn, RETRY_BASE_SECONDS=10, RETRY_FACTOR=3, RETRY_MAX_SECONDS=80, RETRY_JITTER=0)
     await _publish(conn, backoff_base=5)
-    assert [await _delay(conn, failures) for failures in (1, 2, 9)] == [5, 15, 80]
+    assert [await failed_for(conn, failures) for failures in (1, 2, 9)] == [5, 15, 80]
     await _publish(conn, backoff_base=1, backoff_factor=2, backoff_max=300, backoff_jitter=0)
-    assert [await _delay(conn, failures) for failures in (1, 3, 10)] == [1, 4, 300]
+    assert [await failed_for(conn, failures) for failures in (1, 3, 10)] == [1, 4, 300]
     await _publish(conn)
-    assert await _delay(conn) == 10
+    assert await failed_for(conn) == 10
 
 
 async def test_the_environment_of_a_session_holds_where_the_database_has_no_value(conn: asyncpg.Connection) -> None:
     await conn.execute("set holdfast.retry_base_seconds = '7'")
     await conn.execute("set holdfast.retry_jitter = '0'")
-    assert await _delay(conn) == 7
+    assert await failed_for(conn) == 7
     await _set(conn, RETRY_BASE_SECONDS=2)
-    assert await _delay(conn) == 2
+    assert await failed_for(conn) == 2
 
 
 @pytest.mark.parametrize(

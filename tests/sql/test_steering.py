@@ -46,6 +46,7 @@ STEERING = {
     "list_lanes": "list_lanes()",
     "list_tenants": "list_tenants()",
     "drain_state": "drain_state()",
+    "drain_progress": "drain_progress()",
     "list_targets": "list_targets()",
     "show_targets": "show_targets('{t}', '{t}')",
     "explain": "explain(gen_random_uuid())",
@@ -417,3 +418,42 @@ async def test_targets_show_the_blocking_job_and_the_waiting_ones(conn: asyncpg.
     assert (entry["action"], entry["subject"], entry["tenant"]) == ("job.resolve", str(held), "default")
     (freed,) = await rows(conn, "show_targets('{default}', '{b}')")
     assert (freed["job_id"], freed["blocked"]) == (lines["b"][0], False)
+
+
+async def test_a_drain_is_over_when_no_claim_from_before_the_pause_is_under_way(
+    conn: asyncpg.Connection, connect_as: ConnectAs
+) -> None:
+    """Such a claim is waited for; it waits for nobody, and neither do claims that began later."""
+    await enqueue_copies(conn, 2, queue="mail")
+    await enqueue(conn, queue="other")
+    before, after = await connect_as("worker"), await connect_as("worker")
+
+    async def progress() -> tuple[Any, ...]:
+        row = await conn.fetchrow("select running, drained from drain_progress('queue', 'mail')")
+        return tuple(row or ())
+
+    assert await progress() == (0, False), "it is not paused"
+    async with before.transaction():
+        assert await before.fetchval("select count(*) from claim('w1', array['work'], 1, array['mail'])") == 1
+        await conn.execute("select pause_subject('queue', 'mail', 'ada')")
+        assert await progress() == (0, False)
+        taken = await after.fetchval("select count(*) from claim('w2', array['work'], 5)")
+        assert taken == 1, "that of the other queue"
+    assert await progress() == (1, False)
+    await conn.execute("select complete('w1', array(select job_id from leases where worker = 'w1'), array[1])")
+    async with after.transaction():
+        # One that began after the pause, and stays open: it could take no job of the queue.
+        await after.fetch("select * from claim('w2', array['work'], 5)")
+        held = asyncio.create_task(until_drained(conn))
+        await asyncio.wait([held], timeout=5)
+        assert not held.done(), "who asks cannot tell it from one that began before"
+    assert await held
+    assert await progress() == (0, True)
+    await conn.execute("select resume_subject('queue', 'mail', 'ada')")
+    assert await progress() == (0, False)
+
+
+async def until_drained(conn: asyncpg.Connection) -> bool:
+    while not await conn.fetchval("select drained from drain_progress('queue', 'mail')"):
+        await asyncio.sleep(0.01)
+    return True

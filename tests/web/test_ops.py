@@ -21,6 +21,7 @@ from holdfast.errors import DatabaseBusy
 from holdfast.model.query import parse_query
 from holdfast.store import browse
 from tests.harness.waiting import WAITED_FOR
+from tests.sql.factories import job_in
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
 
@@ -89,6 +90,7 @@ QUERIES = [
     ("failures>0", "dead"),
     ("age<1h", ALL),
     ("age>1h", ""),
+    ("running<1h OR running>0s", ""),
     ("created>2020-01-01 finished>2020-01-01", "one two dead"),
     ("(state:dead OR queue:bulk) -target:none", "dead aimed"),
     ("payload.n=1'; drop table jobs; --", ""),
@@ -108,6 +110,18 @@ async def test_the_filter_language_finds(client: httpx.AsyncClient, jobs: dict[s
     assert found == {
         query: [name for name in reversed(ALL.split()) if name in expected.split()] for query, expected in QUERIES
     }
+
+
+async def test_jobs_that_run_for_long_are_found(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    """By how long their attempt runs: neither their age nor how long they waited counts, nor what an ended job took."""
+    long, short, ended = [await job_in(conn, state, "work") for state in ("running", "running", "success")]
+    await conn.execute("update jobs set started_at = now() - interval '2 hours' where id = any ($1)", [long, ended])
+    await conn.execute("update jobs set created_at = now() - interval '3 hours' where id = $1", short)
+    for query, expected in (("running>1h", [long]), ("running<1h", [short]), ("-running>1h", [ended, short])):
+        answer = await client.get("/ops/jobs", params={"q": query})
+        assert [item["id"] for item in answer.json()["items"]] == [str(job) for job in expected], query
 
 
 @pytest.mark.parametrize(

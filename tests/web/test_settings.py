@@ -43,7 +43,9 @@ async def test_pages_list_every_setting_once(client: httpx.AsyncClient, conn: as
 async def test_what_the_engine_cannot_use_is_refused_and_nothing_changes(
     client: httpx.AsyncClient, conn: asyncpg.Connection, value: object
 ) -> None:
-    is_problem(await client.put(LEASE, json={"value": value}), 422, "invalid")
+    refused = await client.put(LEASE, json={"value": value})
+    is_problem(refused, 422, "invalid")
+    assert {error["pointer"] for error in refused.json().get("errors", [])} <= {"/value"}
     assert await conn.fetchval("select count(*) from settings where value is not null") == 0
     assert await conn.fetchval("select count(*) from audit_log") == 0
 

@@ -231,3 +231,37 @@ async def test_blocked_targets_name_the_culprit_and_can_be_resolved(
     assert told["sentence"].startswith("The job was resolved by a key at ")
     assert told["sentence"].endswith('("by hand").')
     assert (await client.get("/ops/targets/a", headers=mine)).json()["job_id"] == str(others["a"])
+
+
+async def test_one_queue_type_lane_or_tenant_is_drained(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection, key: KeyMaker
+) -> None:
+    admin, looks, mine = await key("admin"), await key("operate"), await key("operate", tenant="acme")
+    job = await hf.enqueue("mail", {}, queue="a/b", tenant="acme")
+    assert await conn.fetchval("select count(*) from claim('w1', array['mail'])") == 1
+    subjects = (("queues", "a/b"), ("types", "mail"), ("lanes", "general"), ("tenants", "acme"))
+    for path, name in subjects:
+        assert (await client.get(f"/ops/{path}/{name}/drain", headers=admin)).json() == {
+            "paused": None, "running": 1, "drained": False,
+        }  # fmt: skip
+        told = (await client.post(f"/ops/{path}/{name}/drain", json={"reason": "a move"}, headers=admin)).json()
+        assert (told["paused"]["by"], told["paused"]["reason"]) == ("a key", "a move")
+        assert (told["running"], told["drained"]) == (1, False)
+        if path != "tenants":
+            is_problem(await client.post(f"/ops/{path}/{name}/drain", headers=mine), 403, "scope")
+            others = (await client.get(f"/ops/{path}/{name}/drain", headers=looks)).json()
+            assert (others["running"], others["paused"]["by"], others["paused"]["reason"]) == (0, None, None)
+        assert (await client.get(f"/ops/{path}/{name}/drain", headers=mine)).json()["running"] == 1
+    is_problem(await client.get("/ops/tenants/acme/drain", headers=looks), 403, "scope")
+    is_problem(await client.post("/ops/tenants/acme/drain", headers=looks), 403, "scope")
+    is_problem(await client.get("/ops/lanes/slow/drain", headers=admin), 422, "invalid")
+    is_problem(await client.post("/ops/queues/x/drain", json={"reason": 1}, headers=admin), 422, "invalid")
+    await conn.execute("select complete('w1', array[$1::uuid], array[1])", job.id)
+    for path, name in subjects:
+        assert (await client.get(f"/ops/{path}/{name}/drain", headers=admin)).json()["drained"]
+        await client.post(f"/ops/{path}/{name}/resume", headers=admin)
+        assert not (await client.get(f"/ops/{path}/{name}/drain", headers=admin)).json()["drained"]
+    # A tenant drains itself, and is told nothing of others.
+    assert (await client.post("/ops/tenants/acme/drain", headers=mine)).json()["drained"]
+    audit = (await client.get("/ops/audit", headers=admin)).json()["items"]
+    assert (audit[0]["action"], audit[0]["actor"]) == ("tenant.pause", "acme/a key")

@@ -217,6 +217,7 @@ async def _engine(look: Examination) -> AsyncIterator[Finding]:
     advice = "start a worker that has these job types and serves these queues"
     served = "all have a worker" if work["workers"] else "none has a worker" if idle else "nothing is ready"
     yield _judged("job types", bool(unhandled), f"no worker for {shown}" if shown else served, advice)
+    yield _pauses(await look.pauses())
     yield _blocked(await look.blocked(_TARGETS_VISITED))
     yield _letters(await look.letters())
     yield _held(await look.held(_FAILING_VISITED))
@@ -265,6 +266,21 @@ def _leaders_report(report: dict[str, Any]) -> Iterator[Finding]:
         else "up to date",
         "the sweep waits for one full lease after each break, and for three at most; stop what interrupts the database",
     )
+
+
+def _pauses(paused: list[dict[str, Any]]) -> Finding:
+    """What operators have stopped: jobs wait there without any fault."""
+    shown = "; ".join(
+        ("all claims" if p["kind"] == "everything" else f"{p['kind']} {p['name']}")
+        + f" since {p['since']:%Y-%m-%d %H:%M} by {p['by'] or 'somebody'}"
+        + (f" ({p['why'].partition(chr(10))[0][:100]})" if p["why"] else "")
+        for p in paused
+    )
+    count = paused[0]["count"] if paused else 0
+    detail = f"{count} paused: {shown}{'; …' if count > len(paused) else ''}" if paused else "nothing is paused"
+    everything = bool(paused) and paused[0]["kind"] == "everything"
+    resume = "holdfast drain --resume" if everything else "holdfast queues|types|lanes|tenants resume NAME"
+    return _judged("pauses", bool(paused), detail, f"`{resume}` lets work go on")
 
 
 def _blocked(targets: list[dict[str, Any]]) -> Finding:

@@ -11,6 +11,8 @@ from holdfast.cli.asking import asked
 from holdfast.cli.numbers import Whole
 from holdfast.cli.operator import operator
 from holdfast.cli.output import age, echo, output_option, print_record, print_records
+from holdfast.client.operations import Operations
+from holdfast.model.subject import Draining
 from holdfast.model.worker import ListedWorker
 
 __all__ = ["workers"]
@@ -36,12 +38,20 @@ def list_(tenant: str | None, limit: int, after: str | None, output: str) -> Non
 
     A lost worker was not heard of for 15 seconds. It is forgotten after a day.
     """
-    found = asked(lambda ops: ops.workers.list(tenant=tenant, after=after, limit=limit))
+
+    async def look(ops: Operations) -> tuple[list[ListedWorker], Draining]:
+        return await ops.workers.list(tenant=tenant, after=after, limit=limit), await ops.draining()
+
+    found, stop = asked(look)
     print_records([_row(worker) if output == "table" else asdict(worker) for worker in found], _COLUMNS, output)
     if not found:
         echo("no workers", err=True)
     elif len(found) == limit:
         echo(f"more: --after {found[-1].worker}", err=True)
+    if stop.paused_at is not None:
+        why = f": {stop.paused_note}" if stop.paused_note else ""
+        told = f"none of them claims jobs: drained {age(stop.paused_at)} ago by {stop.paused_by}{why}"
+        echo(f"{told}; `holdfast drain --resume` resumes work", err=True)
 
 
 @workers.command()

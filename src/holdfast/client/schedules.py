@@ -117,7 +117,7 @@ class Schedules:
         )
         answer = await self._store.put(definition, tenant=tenant, replace=replace, by=by, note=note, by_key=by_key)
         if answer == "exists":
-            raise Conflict(f"there is a schedule {name!r} already: change it with PUT, or choose another name")
+            raise Conflict(f"there is a schedule {name!r} already: change that one, or choose another name")
         if answer == "declared":
             raise _belongs_to_code(name)
         return await self.get(name, tenant=tenant)
@@ -195,7 +195,7 @@ def _words(cron: str | None, every: float | None, tz: str, anchor: datetime) -> 
     try:
         return times_of(cron, every, tz, anchor).words()
     except InvalidInput:
-        return f"{cron} ({tz})"
+        return f"{cron} ({tz})" if cron is not None else f"every {every:g} seconds"
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -7,12 +7,16 @@ what is decided, and a look at one thing, wait for nobody.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from typing import Any, Literal
 from uuid import UUID
 
+from holdfast.bounds import BOUNDS, shown
 from holdfast.client.refusals import judge
 from holdfast.client.turns import Turns
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import Conflict, InvalidInput, NotFound, WaitTimeout
 from holdfast.model.limits import Rate
 from holdfast.model.subject import (
     Decision,
@@ -33,6 +37,9 @@ __all__ = ["Place", "Steering", "TargetPage", "Verb"]
 
 #: What an operator may ask for about a job.
 Verb = Literal["cancel", "pause", "resume", "retry", "release", "delete"]
+
+_LOOK_SECONDS = 0.5
+_RESUMED = "somebody resumed work meanwhile"
 
 #: How many of those behind the head of a target are shown with it.
 _LINE = 20
@@ -115,15 +122,58 @@ class Steering:
         return await self._steering.open_type(name, by=by, reason=reason, by_key=by_key)
 
     async def drain(
-        self, *, by: str, reason: str | None = None, by_key: UUID | None = None, public: bool = False
+        self,
+        kind: Kind = "everything",
+        name: str = "",
+        *,
+        by: str,
+        reason: str | None = None,
+        by_key: UUID | None = None,
+        tenant: str | None = None,
+        public: bool = False,
     ) -> Draining:
-        """Stop claims everywhere; what still runs."""
-        await self.pause("everything", by=by, reason=reason, by_key=by_key, public=public)
-        return await self.draining()
+        """Stop claims of a queue, type, lane or tenant, or everywhere, as `pause` does; what still runs there."""
+        await self.pause(kind, name, by=by, reason=reason, by_key=by_key, tenant=tenant, public=public)
+        return await self.draining(kind, name, tenant=tenant)
 
-    async def draining(self, *, tenant: str | None = None) -> Draining:
-        """Whether claims are stopped everywhere, and how many jobs still run."""
-        return await self._steering.drain(tenant)
+    async def draining(self, kind: Kind = "everything", name: str = "", *, tenant: str | None = None) -> Draining:
+        """Whether claims are stopped there, how many jobs still run, and whether none can begin any more."""
+        if tenant is None:
+            return await self._steering.drain(kind, name, tenant)
+        async with self._listing.one(tenant):  # it may wait for claims: no tenant takes what others steer with
+            return await self._lists.drain(kind, name, tenant)
+
+    async def wait_drained(
+        self,
+        kind: Kind = "everything",
+        name: str = "",
+        *,
+        tenant: str | None = None,
+        timeout: float | None = None,
+        progress: Callable[[Draining], None] | None = None,
+    ) -> Draining:
+        """Wait until nothing runs there any more, after `drain` or `pause`. Tells `progress` what each look has found.
+
+        WaitTimeout if jobs still run after `timeout` seconds; Conflict if somebody resumes work meanwhile. Neither
+        changes the pause.
+        """
+        if timeout is not None and not (timeout <= 0 or BOUNDS["delay"].holds(timeout)):
+            raise InvalidInput(f"timeout must be {BOUNDS['delay']}, not {shown(timeout)}")
+        end = None if timeout is None else time.monotonic() + timeout
+        stopped = False
+        while True:
+            found = await self.draining(kind, name, tenant=tenant)
+            if found.paused_at is None:
+                raise Conflict(_RESUMED if stopped else "claims are not stopped there: drain or pause it first")
+            stopped = True
+            if progress is not None:
+                progress(found)
+            if found.drained:
+                return found
+            left = _LOOK_SECONDS if end is None else end - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(f"{_what_runs(found.running)} after {timeout:g} s; claims stay stopped")
+            await asyncio.sleep(min(_LOOK_SECONDS, left))
 
     async def decisions(self) -> list[Decision]:
         """What was decided and still holds."""
@@ -227,3 +277,9 @@ class Steering:
         answer, runs_as = await self._steering.request(verb, job_id, **details)
         judge(verb, job_id, answer)
         return runs_as
+
+
+def _what_runs(jobs: int) -> str:
+    if not jobs:
+        return "claims that began before are still under way"
+    return f"{jobs} job{'s' * (jobs != 1)} still run{'s' * (jobs == 1)}"

@@ -109,10 +109,18 @@ class Cron:
                 return found
 
 
+#: What a host has besides zones: its own, and the one that stands for none.
+_OF_THE_HOST = frozenset({"localtime", "posixrules", "Factory"})
+#: Zones that some hosts have once more, the latter with leap seconds: 27 s beside everybody else.
+_VARIANTS = ("posix/", "right/")
+
+
 @lru_cache(maxsize=1024)
 def zone_of(name: str) -> zoneinfo.ZoneInfo:
-    """The zone with that name; InvalidInput if there is none."""
+    """The zone with that name; InvalidInput if there is none, or if each host means something else by it."""
     try:
+        if name in _OF_THE_HOST or name.startswith(_VARIANTS):
+            raise ValueError
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError, TypeError, AttributeError):
         raise InvalidInput(f'tz must be the name of a time zone such as "Europe/Berlin", not {shown(name)}') from None

@@ -29,6 +29,9 @@ class Every:
     """Fires every so many seconds, counted from a moment."""
 
     def __init__(self, seconds: float, anchor: datetime) -> None:
+        """InvalidInput if hand-written SQL has stored a length that is none."""
+        if not BOUNDS["every"].holds(seconds):
+            raise InvalidInput(f"every must be seconds, {BOUNDS['every']}, not {shown(seconds)}")
         self._length, self._anchor = timedelta(seconds=seconds), anchor
 
     def following(self, after: datetime) -> datetime | None:

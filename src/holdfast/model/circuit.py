@@ -25,8 +25,8 @@ _log = logging.getLogger("holdfast")
 class Policy(TypedDict, total=False):
     """What may be said about a circuit besides its name; see Circuit."""
 
-    failure_threshold: int
-    open_for: float | timedelta
+    failure_threshold: int | None
+    open_for: float | timedelta | None
     window: float | timedelta
     failure_share: float
     probes: int
@@ -43,12 +43,13 @@ class Circuit:
     `failure_share` of all calls. After `open_for` seconds, `probes` jobs at a time may try; `success_threshold`
     successes close it, a failure opens it again for twice as long, up to 15 minutes. `counts` says which exceptions are
     failures: a type, a tuple of types, or a function. Signals such as `Retry` and errors of Holdfast are not, unless a
-    type names them. With `per_tenant`, each tenant has a circuit of its own.
+    type names them. With `per_tenant`, each tenant has a circuit of its own. What is None follows the settings
+    CIRCUIT_FAILURE_THRESHOLD (5) and CIRCUIT_OPEN_SECONDS (60).
     """
 
     name: str
-    failure_threshold: int = 5
-    open_for: float | timedelta = 60.0
+    failure_threshold: int | None = None
+    open_for: float | timedelta | None = None
     window: float | timedelta = 60.0
     failure_share: float = 0.5
     probes: int = 1
@@ -64,6 +65,7 @@ class Circuit:
             f"{name} must be {BOUNDS[name]}, not {shown(getattr(self, name))}"
             for name in _POLICY
             if not BOUNDS[name].holds(getattr(self, name))
+            and not (name in _SETTINGS and getattr(self, name) is None)
         ]
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= 200 or not is_printable(self.name):
             faults.insert(0, "its name must have 1 to 200 characters, and no control characters")
@@ -84,8 +86,8 @@ class Circuit:
 
     @property
     def policy(self) -> dict[str, float]:
-        """The numbers, as the engine names them."""
-        return {name: getattr(self, name) for name in _POLICY}
+        """The numbers, as the engine names them; without those that follow the settings."""
+        return {name: value for name in _POLICY if (value := getattr(self, name)) is not None}
 
     def tenant(self, tenant: str) -> str:
         """Whose circuit it is for a job of this tenant; empty for all tenants."""
@@ -117,6 +119,8 @@ class Circuit:
 _GENERAL = (Exception, HoldfastError)
 #: The numbers of a policy; each has the bound of the same name.
 _POLICY = ("failure_threshold", "open_for", "window", "failure_share", "probes", "success_threshold")
+#: What follows a setting if it is None.
+_SETTINGS = ("failure_threshold", "open_for")
 assert set(_POLICY) < {field.name for field in fields(Circuit)}  # noqa: S101 - guards the line above
 
 

@@ -42,6 +42,8 @@ def pairs_of(text: str, example: str, read: Callable[[str], V | None]) -> dict[s
             raise ValueError(f"must look like {example}: {fault}")
         if lane_fault(lane) or value is None:
             raise ValueError(f"must look like {example}")
+        if lane in found:
+            raise ValueError(f"must name each lane once: {lane}")
         found[lane] = value
     return found
 

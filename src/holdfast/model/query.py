@@ -33,7 +33,7 @@ _TEXTS = (
     "dedup", "by", "parent",
 )  # fmt: skip
 _NUMBERS = ("attempt", "failures", "priority")
-_DURATIONS = ("wait", "age")
+_DURATIONS = ("wait", "age", "running")
 _MOMENTS = ("created", "updated", "finished", "run_at")
 _FLAGS = ("acknowledged",)
 FIELDS = (*_TEXTS, *_NUMBERS, *_DURATIONS, *_MOMENTS, *_FLAGS)

@@ -135,12 +135,17 @@ class Tenant(Queue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draining:
-    """Whether claiming is stopped everywhere, and how many jobs still run."""
+    """Whether claims are stopped somewhere, or everywhere, and how many jobs still run there.
+
+    `drained`: they are stopped, nothing runs, and no claim from before the stop is under way that could still begin a
+    job.
+    """
 
     paused_at: datetime | None
     paused_by: str | None
     paused_note: str | None
     running: int
+    drained: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ grant execute on function
   holdfast.may_begin, holdfast.record_beginnings, holdfast.renew, holdfast.interrupted,
   holdfast.complete, holdfast.fail, holdfast.snooze, holdfast.hand_back, holdfast.stop, holdfast.hand_back_unheard,
   holdfast.release, holdfast.release_unknown, holdfast.release_unheard, holdfast.claim_mark,
-  holdfast.report, holdfast.last_cursor, holdfast.result_limit, holdfast.worker_settings, holdfast.is_quiet,
+  holdfast.report, holdfast.last_cursor, holdfast.result_limit, holdfast.worker_settings, holdfast.is_quiet, holdfast.stopped_by,
   holdfast.eligible_streams, holdfast.open_streams, holdfast.ready_streams, holdfast.work_left,
   holdfast.register_worker, holdfast.enlist_worker, holdfast.enlist, holdfast.other_shapes, holdfast.beat, holdfast.beat_with_slots,
   holdfast.unregister_worker, holdfast.publish_types,
@@ -63,7 +63,7 @@ grant execute on function
   holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
   holdfast.operator_request, holdfast.operator_request_as, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
   holdfast.list_lanes, holdfast.lane_slots, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,
-  holdfast.drain_state, holdfast.list_targets, holdfast.show_targets, holdfast.explain
+  holdfast.drain_state, holdfast.drain_progress, holdfast.list_targets, holdfast.show_targets, holdfast.explain
 to holdfast_operator;
 
 -- Dead letters and bulk operations.

@@ -981,6 +981,7 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('elapsed', 0, 3153600000, false),
     ('circuits', 1, 10000, true),
     ('circuit_forced', 0.1, 31536000, false),
+    ('circuit_open', 4, 86400, false),
     ('failure_threshold', 1, 1000000, true),
     ('failure_share', 0.001, 1, false),
     ('window', 1, 86400, false),
@@ -2097,6 +2098,42 @@ CREATE FUNCTION holdfast.circuit_key(tenant text, name text) RETURNS text
 $$;
 ALTER FUNCTION holdfast.circuit_key(tenant text, name text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.circuit_key(tenant text, name text) IS 'The name of a circuit among the controls and gates.';
+CREATE TABLE holdfast.circuits (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    failure_threshold integer,
+    failure_share double precision NOT NULL,
+    window_seconds double precision NOT NULL,
+    open_seconds double precision,
+    probes integer NOT NULL,
+    success_threshold integer NOT NULL,
+    state text DEFAULT 'closed'::text NOT NULL,
+    generation bigint DEFAULT 1 NOT NULL,
+    openings integer DEFAULT 0 NOT NULL,
+    opening_seconds double precision,
+    probe_successes integer DEFAULT 0 NOT NULL,
+    opened_at timestamp with time zone,
+    half_opened_at timestamp with time zone,
+    next_probe_at timestamp with time zone,
+    last_failure_at timestamp with time zone,
+    last_error text,
+    forced_by text,
+    forced_note text,
+    used_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT circuits_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'half_open'::text])))
+);
+ALTER TABLE holdfast.circuits OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuits IS 'Circuit breakers: what is open, since when, and when it is tried again.';
+CREATE FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) RETURNS TABLE(failure_threshold integer, open_seconds double precision)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(circuit.failure_threshold, setting('CIRCUIT_FAILURE_THRESHOLD')::integer),
+    coalesce(circuit.open_seconds, setting('CIRCUIT_OPEN_SECONDS')::double precision)
+$$;
+ALTER FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) IS 'How many failures open a circuit, and for how long it stays open the first time: its own numbers, else the settings.';
 CREATE FUNCTION holdfast.circuit_name_fault(name text, tenant text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2152,40 +2189,12 @@ COMMENT ON FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text
 CREATE FUNCTION holdfast.circuit_policy(policy jsonb) RETURNS TABLE(failure_threshold integer, failure_share double precision, window_seconds double precision, open_seconds double precision, probes integer, success_threshold integer)
     LANGUAGE sql IMMUTABLE
     AS $$
-  select coalesce((policy ->> 'failure_threshold')::integer, 5),
-    coalesce((policy ->> 'failure_share')::double precision, 0.5),
-    coalesce((policy ->> 'window')::double precision, 60), coalesce((policy ->> 'open_for')::double precision, 60),
+  select (policy ->> 'failure_threshold')::integer, coalesce((policy ->> 'failure_share')::double precision, 0.5),
+    coalesce((policy ->> 'window')::double precision, 60), (policy ->> 'open_for')::double precision,
     coalesce((policy ->> 'probes')::integer, 1), coalesce((policy ->> 'success_threshold')::integer, 1)
 $$;
 ALTER FUNCTION holdfast.circuit_policy(policy jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.circuit_policy(policy jsonb) IS 'A policy with its defaults.';
-CREATE TABLE holdfast.circuits (
-    tenant text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL COLLATE pg_catalog."C",
-    failure_threshold integer NOT NULL,
-    failure_share double precision NOT NULL,
-    window_seconds double precision NOT NULL,
-    open_seconds double precision NOT NULL,
-    probes integer NOT NULL,
-    success_threshold integer NOT NULL,
-    state text DEFAULT 'closed'::text NOT NULL,
-    generation bigint DEFAULT 1 NOT NULL,
-    openings integer DEFAULT 0 NOT NULL,
-    opening_seconds double precision,
-    probe_successes integer DEFAULT 0 NOT NULL,
-    opened_at timestamp with time zone,
-    half_opened_at timestamp with time zone,
-    next_probe_at timestamp with time zone,
-    last_failure_at timestamp with time zone,
-    last_error text,
-    forced_by text,
-    forced_note text,
-    used_at timestamp with time zone DEFAULT now() NOT NULL,
-    updated_at timestamp with time zone DEFAULT now() NOT NULL,
-    CONSTRAINT circuits_state_check CHECK ((state = ANY (ARRAY['closed'::text, 'open'::text, 'half_open'::text])))
-);
-ALTER TABLE holdfast.circuits OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.circuits IS 'Circuit breakers: what is open, since when, and when it is tried again.';
 CREATE FUNCTION holdfast.circuit_text(circuit holdfast.circuits, only_tenant text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -2616,6 +2625,22 @@ CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts 
 $$;
 ALTER FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) IS 'Payloads of jobs that this worker has claimed, with the cursors that earlier attempts left; no row for jobs it has lost.';
+CREATE FUNCTION holdfast.claims_under_way(among text[] DEFAULT NULL::text[]) RETURNS text[]
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(array_agg(l.virtualtransaction), '{}')
+  from pg_locks l
+  where l.locktype = 'advisory'
+    and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    and (l.classid::bigint << 32) | l.objid::bigint = claim_barrier()
+    and l.objsubid = 1
+    and l.mode = 'ShareLock'
+    and l.granted
+    and (among is null or l.virtualtransaction = any (among))
+$$;
+ALTER FUNCTION holdfast.claims_under_way(among text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claims_under_way(among text[]) IS 'The transactions that are claiming now, of those given, or of all.';
 CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3014,10 +3039,11 @@ begin
     when 'fingerprint' then fingerprint_operand()
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
+    when 'running' then $x$case when j.state = 'running' then greatest(0, extract(epoch from now() - j.started_at)) end$x$
   end;
   if operand is null or op is null then
     raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
-  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
+  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait', 'running') then
     if jsonb_typeof(tree -> 'value') is distinct from 'number' then
       raise exception '% is compared with a number', field using errcode = 'HF002';
     end if;
@@ -3450,16 +3476,48 @@ end
 $$;
 ALTER FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Remove an operator''s schedule, or one that was retired.';
-CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
-    LANGUAGE sql STABLE SECURITY DEFINER
+CREATE FUNCTION holdfast.drain_progress(kind text DEFAULT 'everything'::text, name text DEFAULT ''::text, only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint, drained boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select c.paused_at, shown.by, shown.note,
-    (select count(*) from leases l join streams s on s.id = l.stream
-     where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant))
-  from (values (true)) as always (row)
-  left join controls c on c.kind = 'everything' and c.name = ''
-  cross join lateral shown_pause(c, only_tenant) shown
+#variable_conflict use_column
+declare
+  began    timestamptz;
+  claiming text[];
+begin
+  perform check_subject(
+    drain_progress.kind, drain_progress.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
+  select c.paused_at into began from controls c where c.kind = drain_progress.kind and c.name = drain_progress.name;
+  if began is not null then
+    claiming := claims_under_way();
+    for look in 1..20 loop
+      exit when claiming = '{}';
+      perform pg_sleep(0.01);
+      claiming := claims_under_way(claiming);
+    end loop;
+  end if;
+  return query
+  select c.paused_at, shown.by, shown.note, leased.count,
+    coalesce(c.paused_at = began and claiming = '{}' and leased.count = 0, false)
+  from (
+    select count(*) as count
+    from leases l
+    join streams s on s.id = l.stream
+    left join job_types t on t.name = s.type
+    join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
+      on subject.kind = drain_progress.kind and subject.name = drain_progress.name
+    where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant)) leased
+  left join controls c on c.kind = drain_progress.kind and c.name = drain_progress.name
+  cross join lateral shown_pause(c, only_tenant) shown;
+end
+$$;
+ALTER FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) IS 'Whether claims of a subject are stopped, by whom and why, how many of its jobs still run, and whether it is `drained`: it is paused, none of its jobs runs, and no claim from before the pause is under way.';
+CREATE FUNCTION holdfast.drain_state(only_tenant text DEFAULT NULL::text) RETURNS TABLE(paused_at timestamp with time zone, paused_by text, paused_note text, running bigint)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select d.paused_at, d.paused_by, d.paused_note, d.running from drain_progress('everything', '', only_tenant) d
 $$;
 ALTER FUNCTION holdfast.drain_state(only_tenant text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.drain_state(only_tenant text) IS 'Whether claiming is stopped everywhere, and how many jobs still run.';
@@ -5468,10 +5526,7 @@ CREATE FUNCTION holdfast.setting(name text) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select coalesce(s.value, case when setting_fault(s.name, own.value) is null then own.value end, s.default_value)
-  from settings s
-  cross join lateral (select nullif(current_setting('holdfast.' || lower(s.name), true), '') as value) own
-  where s.name = setting.name
+  select coalesce(s.value, own_setting(s.name), s.default_value) from settings s where s.name = setting.name
 $$;
 ALTER FUNCTION holdfast.setting(name text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.setting(name text) IS 'The value in force of a setting: the row, else the session''s environment, else the default.';
@@ -6262,7 +6317,7 @@ begin
     return;
   end if;
   select t.* into total from circuit_totals(circuit) t;
-  if total.failures >= circuit.failure_threshold
+  if total.failures >= (select l.failure_threshold from circuit_limits(circuit) l)
     and total.failures >= circuit.failure_share * (total.failures + total.successes)
   then
     perform trip_circuit(circuit, total.last_error);
@@ -6700,10 +6755,11 @@ CREATE FUNCTION holdfast.list_circuits(only_tenant text DEFAULT NULL::text, only
     AS $$
   select c.name, c.tenant, c.state, t.failures, t.successes, c.opened_at, c.half_opened_at,
     nullif(c.next_probe_at, 'infinity'), greatest(t.last_failure_at, c.last_failure_at),
-    coalesce(t.last_error, c.last_error), c.forced_by, c.forced_note, c.failure_threshold, c.failure_share,
-    c.window_seconds, c.open_seconds, c.probes, c.success_threshold, c.updated_at
+    coalesce(t.last_error, c.last_error), c.forced_by, c.forced_note, l.failure_threshold, c.failure_share,
+    c.window_seconds, l.open_seconds, c.probes, c.success_threshold, c.updated_at
   from circuits c
   cross join lateral circuit_totals(c) t
+  cross join lateral circuit_limits(c) l
   where (only_name is null or c.name = only_name)
     and (only_tenant is null or c.tenant = only_tenant)
     and (after_name is null or (c.name, c.tenant) > (after_name, coalesce(after_tenant, '')))
@@ -6946,7 +7002,7 @@ CREATE FUNCTION holdfast.list_settings(only_name text DEFAULT NULL::text) RETURN
   select s.name, setting(s.name),
     case
       when s.value is not null then 'database'
-      when setting(s.name) is distinct from s.default_value then 'environment'
+      when own_setting(s.name) is not null then 'environment'
       else 'default'
     end,
     s.default_value, s.description, s.updated_at, s.updated_by
@@ -8071,6 +8127,16 @@ CREATE FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue
 $$;
 ALTER FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) IS 'The shapes of other live workers for jobs of this type, tenant and queue; a null shape accepts everything.';
+CREATE FUNCTION holdfast.own_setting(name text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+  select case
+    when setting_fault(name, nullif(current_setting('holdfast.' || lower(name), true), '')) is null then
+      nullif(current_setting('holdfast.' || lower(name), true), '')
+  end
+$$;
+ALTER FUNCTION holdfast.own_setting(name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.own_setting(name text) IS 'What the session''s environment says about a setting; null if that is nothing, or nothing that the engine can use.';
 CREATE FUNCTION holdfast.page_bytes() RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -11281,6 +11347,8 @@ declare
     when 'RETRY_FACTOR' then 'backoff_factor'
     when 'RETRY_MAX_SECONDS' then 'backoff_max'
     when 'RETRY_JITTER' then 'backoff_jitter'
+    when 'CIRCUIT_FAILURE_THRESHOLD' then 'failure_threshold'
+    when 'CIRCUIT_OPEN_SECONDS' then 'circuit_open'
   end;
   choices text[] := case name
     when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
@@ -11293,7 +11361,7 @@ begin
     end;
   end if;
   if name = 'LANE_TIMEOUTS' and value <> '' then
-    return (
+    return coalesce((
       select case
         when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
           format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
@@ -11305,7 +11373,13 @@ begin
       end as fault
       from regexp_split_to_table(value, ',') as part (text)
       order by 1 nulls last
-      limit 1);
+      limit 1), (
+      select 'LANE_TIMEOUTS must name each lane once: ' || split_part(part.text, '=', 1)
+      from regexp_split_to_table(value, ',') as part (text)
+      group by split_part(part.text, '=', 1)
+      having count(*) > 1
+      order by 1
+      limit 1));
   end if;
   if bound is null then
     return null;
@@ -11977,6 +12051,16 @@ end
 $$;
 ALTER FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) IS 'Ask a bulk operation to stop; what it has done stays done.';
+CREATE FUNCTION holdfast.stopped_by() RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select 'claiming was stopped everywhere' || told(left(c.paused_by, 500), c.paused_at, left(c.paused_note, 1000))
+  from controls c
+  where c.kind = 'everything' and c.name = '' and c.paused_at is not null
+$$;
+ALTER FUNCTION holdfast.stopped_by() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.stopped_by() IS 'Who stopped claims everywhere, when and why, in words for the log of a worker, which else would seem to have nothing to do; null if nobody did.';
 CREATE FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12625,8 +12709,8 @@ CREATE FUNCTION holdfast.trip_circuit(circuit holdfast.circuits, error text) RET
     AS $$
 #variable_conflict use_column
 declare
-  seconds double precision := least(
-    greatest(longest_opening(), circuit.open_seconds), circuit.open_seconds * power(2, least(circuit.openings, 30)));
+  first   double precision := (select l.open_seconds from circuit_limits(circuit) l);
+  seconds double precision := least(greatest(longest_opening(), first), first * power(2, least(circuit.openings, 30)));
 begin
   update circuits c
   set state = 'open', generation = c.generation + 1, openings = c.openings + 1, opening_seconds = seconds,
@@ -13945,6 +14029,8 @@ ALTER TABLE ONLY holdfast.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.circuit_counts
     ADD CONSTRAINT circuit_counts_pkey PRIMARY KEY (tenant, name, worker);
+ALTER TABLE holdfast.circuits
+    ADD CONSTRAINT circuits_bounds_check CHECK ((((failure_threshold >= 1) AND (failure_threshold <= 1000000)) AND ((failure_share >= (0.001)::double precision) AND (failure_share <= (1)::double precision)) AND ((window_seconds >= (1)::double precision) AND (window_seconds <= (86400)::double precision)) AND ((open_seconds >= (0.1)::double precision) AND (open_seconds <= (86400)::double precision)) AND ((probes >= 1) AND (probes <= 1000)) AND ((success_threshold >= 1) AND (success_threshold <= 1000)) AND ((opening_seconds >= (0.1)::double precision) AND (opening_seconds <= (31536000)::double precision)))) NOT VALID;
 ALTER TABLE ONLY holdfast.circuits
     ADD CONSTRAINT circuits_pkey PRIMARY KEY (tenant, name);
 ALTER TABLE ONLY holdfast.clock_steps
@@ -14009,6 +14095,8 @@ ALTER TABLE ONLY holdfast.repairs
     ADD CONSTRAINT repairs_pkey PRIMARY KEY (kind);
 ALTER TABLE ONLY holdfast.schedule_fires
     ADD CONSTRAINT schedule_fires_pkey PRIMARY KEY (schedule_id, fire_at);
+ALTER TABLE holdfast.schedules
+    ADD CONSTRAINT schedules_bounds_check CHECK ((((every_seconds >= (1)::double precision) AND (every_seconds <= (31622400)::double precision)) AND ((catch_up >= (0)::double precision) AND (catch_up <= (2678400)::double precision)) AND ((jitter >= (0)::double precision) AND (jitter <= (86400)::double precision)))) NOT VALID;
 ALTER TABLE ONLY holdfast.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY holdfast.schedules
@@ -14254,6 +14342,7 @@ REVOKE ALL ON FUNCTION holdfast.check_texts(who text, reason text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_types(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_worker(id text, host text, version text, types text[], queues text[], tenants text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_key(tenant text, name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.circuit_limits(circuit holdfast.circuits) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_name_fault(name text, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_of(declared holdfast.job_types, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.circuit_policy(policy jsonb) FROM PUBLIC;
@@ -14274,6 +14363,7 @@ GRANT ALL ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time 
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claims_under_way(among text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM PUBLIC;
@@ -14310,6 +14400,8 @@ GRANT ALL ON FUNCTION holdfast.declare_schedules(worker text, definitions jsonb)
 REVOKE ALL ON FUNCTION holdfast.declared_shapes(definitions jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.delete_schedule(name text, tenant text, by text, note text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.drain_progress(kind text, name text, only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drain_state(only_tenant text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drain_state(only_tenant text) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.drop_entries(entries tid[]) FROM PUBLIC;
@@ -14628,6 +14720,7 @@ GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integ
 GRANT ALL ON FUNCTION holdfast.other_names(kind text, name text, max_names integer) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.other_shapes(worker text, type text, tenant text, queue text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.own_setting(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.page_bytes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.park(entries tid[], gates text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.parked_stream(stream integer) FROM PUBLIC;
@@ -14826,6 +14919,8 @@ REVOKE ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integ
 GRANT ALL ON FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], outcomes text[], notes text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.stopped_by() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.stopped_by() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.store_schedule(definition jsonb, tenant text, by text, digest text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stream_idle() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.stream_of(entry_stream integer) FROM PUBLIC;

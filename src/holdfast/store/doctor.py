@@ -111,6 +111,10 @@ class Examination:
         """Some of the schedules that do not fire as they should, each with the `count` of all of them."""
         return await self._rows("doctor_schedules")
 
+    async def pauses(self) -> list[dict[str, Any]]:
+        """Some of what is paused, each with the `count` of all of them."""
+        return await self._rows("doctor_pauses")
+
     async def repairs(self) -> list[dict[str, Any]]:
         """Repairs so far, by kind."""
         return await self._rows("doctor_repairs")

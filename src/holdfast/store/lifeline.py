@@ -29,12 +29,13 @@ class BeatAnswer(NamedTuple):
     """What the database answers to a heartbeat.
 
     `known`: it has a row for the worker. `settings`: those that it has values for. `quiet`: the worker is to
-    claim no more.
+    claim no more. `stopped`: who stopped claims everywhere, in words.
     """
 
     known: bool
     settings: dict[str, str]
     quiet: bool
+    stopped: str | None
 
 
 class Lifeline:
@@ -100,8 +101,8 @@ class Lifeline:
 
     async def beat(self, *, draining: bool, used: Mapping[str, int]) -> BeatAnswer:
         """Record that the worker lives, and its used slots per lane."""
-        ((known, settings, quiet),) = await self._rows("beat", self._worker, draining, json.dumps(used))
-        return BeatAnswer(known is True, dict(json.loads(settings)), quiet)
+        ((known, settings, quiet, stopped),) = await self._rows("beat", self._worker, draining, json.dumps(used))
+        return BeatAnswer(known is True, dict(json.loads(settings)), quiet, stopped)
 
     async def close(self) -> None:
         """Close, without waiting long."""

@@ -121,9 +121,9 @@ class SteeringStore:
         """Tenants by name."""
         return await self._subjects("list_tenants", Tenant, tenant, name, after, limit)
 
-    async def drain(self, tenant: str | None) -> Draining:
-        """Whether claiming is stopped everywhere, and how many jobs still run."""
-        (row,) = await self._session.rows("drain_state", tenant)
+    async def drain(self, kind: Kind, name: str, tenant: str | None) -> Draining:
+        """Whether claims of a subject are stopped, and what still runs there."""
+        (row,) = await self._session.rows("drain_progress", kind, name, tenant)
         return Draining(**dict(row))
 
     async def targets(self, tenant: str | None, *, blocked: bool, after: Place | None, limit: int) -> TargetPage:

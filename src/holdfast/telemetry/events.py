@@ -136,7 +136,10 @@ class LoopBlocked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerChanged(Event):
-    """A worker started, follows settings that were changed meanwhile, began to drain, or stopped."""
+    """A worker started, follows settings that were changed meanwhile, began to drain, or stopped.
+
+    It also says when somebody stopped claims everywhere, and when it claims again.
+    """
 
     worker: str
     change: str

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holdfast.bounds import BOUNDS
 from holdfast.errors import CircuitOpen, HoldfastError, InvalidInput
 from holdfast.model.circuit import Circuit, Ending
 from holdfast.store.circuits import CircuitAnswer, CircuitStore, Key, Owner
@@ -89,7 +90,8 @@ class _Known:
     def __init__(self, circuit: Circuit, key: Key, *, declared: bool) -> None:
         self.circuit, self.key, self.declared = circuit, key, declared
         self.window = _Window(float(circuit.policy["window"]))
-        self.trust = max(_LEAST_TRUST_SECONDS, min(_TRUST_SECONDS, circuit.policy["open_for"] / 2))
+        opens_for = circuit.policy.get("open_for", BOUNDS["circuit_open"].low)
+        self.trust = max(_LEAST_TRUST_SECONDS, min(_TRUST_SECONDS, opens_for / 2))
         self.state, self.generation = "closed", 0
         self.wait_until = self.spread = 0.0
         self.checked_at = self.changed_at = float("-inf")

@@ -59,10 +59,11 @@ class LeaseKeeper:
         on_unknown: Callable[[], None],
         on_settings: Callable[[dict[str, str]], None],
         on_quiet: Callable[[], None],
+        on_stopped: Callable[[str | None], None],
     ) -> None:
         self._config, self._worker, self._claimed, self._slots = config, worker, claimed, slots
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
-        self._on_settings, self._on_quiet = on_settings, on_quiet
+        self._on_settings, self._on_quiet, self._on_stopped = on_settings, on_quiet, on_stopped
         self._blockage = blockage
         self._outage = Outage("lease keeper", aside)
         #: Held by the task that uses the connection.
@@ -78,6 +79,7 @@ class LeaseKeeper:
         #: Those of the last heartbeat.
         self._settings: dict[str, str] | None = None
         self._quiet = False
+        self._stopped: str | None = None
         self.draining = False
         #: The connection in use. Others may read it, and listen through it.
         self.lifeline: Lifeline | None = None
@@ -194,6 +196,9 @@ class LeaseKeeper:
             if answer.quiet and not self._quiet:
                 self._quiet = True
                 self._tell(self._on_quiet)
+            if answer.stopped != self._stopped:
+                self._stopped = answer.stopped
+                self._tell(self._on_stopped, answer.stopped)
 
     def _kept(self) -> list[Claimed]:
         return [h for h in self._claimed.all() if not h.lost and not h.completed]

@@ -204,6 +204,7 @@ class Worker:
                 on_unknown=lambda: self._spawn(self._enlistment.enter()),
                 on_settings=self._learn,
                 on_quiet=self._on_quiet,
+                on_stopped=self._on_stopped,
             )
             self._attempts = Attempts(
                 self.id,
@@ -389,6 +390,10 @@ class Worker:
             self.drain()
         else:
             self._intake.quiet()
+
+    def _on_stopped(self, told: str | None) -> None:
+        """Somebody stopped claims everywhere, or let them go on: else the log of an idle worker would not say why."""
+        self._tell("claims nothing" if told else "claims again", told or "")
 
     def _on_lost(self, claimed: Claimed) -> None:
         self._attempts.lost(claimed)

@@ -20,10 +20,18 @@ create or replace function setting(name text) returns text
 language sql stable parallel safe
 set search_path from current
 as $$
-  select coalesce(s.value, case when setting_fault(s.name, own.value) is null then own.value end, s.default_value)
-  from settings s
-  cross join lateral (select nullif(current_setting('holdfast.' || lower(s.name), true), '') as value) own
-  where s.name = setting.name
+  select coalesce(s.value, own_setting(s.name), s.default_value) from settings s where s.name = setting.name
+$$;
+
+-- What the session's environment says about a setting; null if that is nothing, or nothing that the engine can use.
+-- An expression, which the planner puts into its callers: claims read settings.
+create or replace function own_setting(name text) returns text
+language sql stable parallel safe
+as $$
+  select case
+    when setting_fault(name, nullif(current_setting('holdfast.' || lower(name), true), '')) is null then
+      nullif(current_setting('holdfast.' || lower(name), true), '')
+  end
 $$;
 
 -- A moment that every client can read, whatever hand-written SQL has stored.

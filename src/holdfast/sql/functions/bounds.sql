@@ -35,6 +35,7 @@ as $$
     ('elapsed', 0, 3153600000, false),
     ('circuits', 1, 10000, true),
     ('circuit_forced', 0.1, 31536000, false),
+    ('circuit_open', 4, 86400, false),
     ('failure_threshold', 1, 1000000, true),
     ('failure_share', 0.001, 1, false),
     ('window', 1, 86400, false),

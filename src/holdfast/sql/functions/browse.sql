@@ -79,10 +79,11 @@ begin
     when 'fingerprint' then fingerprint_operand()
     when 'age' then 'extract(epoch from now() - j.created_at)'
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
+    when 'running' then $x$case when j.state = 'running' then greatest(0, extract(epoch from now() - j.started_at)) end$x$
   end;
   if operand is null or op is null then
     raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
-  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
+  elsif field in ('attempt', 'failures', 'priority', 'age', 'wait', 'running') then
     if jsonb_typeof(tree -> 'value') is distinct from 'number' then
       raise exception '% is compared with a number', field using errcode = 'HF002';
     end if;

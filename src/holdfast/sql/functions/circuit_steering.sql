@@ -14,10 +14,11 @@ set search_path from current
 as $$
   select c.name, c.tenant, c.state, t.failures, t.successes, c.opened_at, c.half_opened_at,
     nullif(c.next_probe_at, 'infinity'), greatest(t.last_failure_at, c.last_failure_at),
-    coalesce(t.last_error, c.last_error), c.forced_by, c.forced_note, c.failure_threshold, c.failure_share,
-    c.window_seconds, c.open_seconds, c.probes, c.success_threshold, c.updated_at
+    coalesce(t.last_error, c.last_error), c.forced_by, c.forced_note, l.failure_threshold, c.failure_share,
+    c.window_seconds, l.open_seconds, c.probes, c.success_threshold, c.updated_at
   from circuits c
   cross join lateral circuit_totals(c) t
+  cross join lateral circuit_limits(c) l
   where (only_name is null or c.name = only_name)
     and (only_tenant is null or c.tenant = only_tenant)
     and (after_name is null or (c.name, c.tenant) > (after_name, coalesce(after_tenant, '')))

@@ -143,17 +143,26 @@ begin
 end
 $$;
 
--- A policy with its defaults.
+-- A policy with its defaults. What is null follows the settings: see `circuit_limits`.
 create or replace function circuit_policy(policy jsonb)
 returns table (
   failure_threshold integer, failure_share double precision, window_seconds double precision,
   open_seconds double precision, probes integer, success_threshold integer)
 language sql immutable
 as $$
-  select coalesce((policy ->> 'failure_threshold')::integer, 5),
-    coalesce((policy ->> 'failure_share')::double precision, 0.5),
-    coalesce((policy ->> 'window')::double precision, 60), coalesce((policy ->> 'open_for')::double precision, 60),
+  select (policy ->> 'failure_threshold')::integer, coalesce((policy ->> 'failure_share')::double precision, 0.5),
+    coalesce((policy ->> 'window')::double precision, 60), (policy ->> 'open_for')::double precision,
     coalesce((policy ->> 'probes')::integer, 1), coalesce((policy ->> 'success_threshold')::integer, 1)
+$$;
+
+-- How many failures open a circuit, and for how long it stays open the first time: its own numbers, else the settings.
+create or replace function circuit_limits(circuit circuits)
+returns table (failure_threshold integer, open_seconds double precision)
+language sql stable
+set search_path from current
+as $$
+  select coalesce(circuit.failure_threshold, setting('CIRCUIT_FAILURE_THRESHOLD')::integer),
+    coalesce(circuit.open_seconds, setting('CIRCUIT_OPEN_SECONDS')::double precision)
 $$;
 
 -- Refuse reports that no worker of ours sends.
@@ -267,7 +276,7 @@ begin
     return;
   end if;
   select t.* into total from circuit_totals(circuit) t;
-  if total.failures >= circuit.failure_threshold
+  if total.failures >= (select l.failure_threshold from circuit_limits(circuit) l)
     and total.failures >= circuit.failure_share * (total.failures + total.successes)
   then
     perform trip_circuit(circuit, total.last_error);
@@ -283,8 +292,8 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  seconds double precision := least(
-    greatest(longest_opening(), circuit.open_seconds), circuit.open_seconds * power(2, least(circuit.openings, 30)));
+  first   double precision := (select l.open_seconds from circuit_limits(circuit) l);
+  seconds double precision := least(greatest(longest_opening(), first), first * power(2, least(circuit.openings, 30)));
 begin
   update circuits c
   set state = 'open', generation = c.generation + 1, openings = c.openings + 1, opening_seconds = seconds,

@@ -178,3 +178,12 @@ begin
   perform ask_to_repeat();
 end
 $$;
+
+-- Whether claiming is stopped everywhere, and how many jobs still run. Now `drain_progress`.
+create or replace function drain_state(only_tenant text default null)
+returns table (paused_at timestamptz, paused_by text, paused_note text, running bigint)
+language sql security definer
+set search_path from current
+as $$
+  select d.paused_at, d.paused_by, d.paused_note, d.running from drain_progress('everything', '', only_tenant) d
+$$;

@@ -24,6 +24,8 @@ declare
     when 'RETRY_FACTOR' then 'backoff_factor'
     when 'RETRY_MAX_SECONDS' then 'backoff_max'
     when 'RETRY_JITTER' then 'backoff_jitter'
+    when 'CIRCUIT_FAILURE_THRESHOLD' then 'failure_threshold'
+    when 'CIRCUIT_OPEN_SECONDS' then 'circuit_open'
   end;
   choices text[] := case name
     when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
@@ -36,7 +38,7 @@ begin
     end;
   end if;
   if name = 'LANE_TIMEOUTS' and value <> '' then
-    return (
+    return coalesce((
       select case
         when part.text !~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}=[0-9]{1,9}([.][0-9]{1,9})?$' then
           format('LANE_TIMEOUTS must look like reports=7200,imports=1800, not %s', quote_literal(left(value, 40)))
@@ -48,7 +50,13 @@ begin
       end as fault
       from regexp_split_to_table(value, ',') as part (text)
       order by 1 nulls last
-      limit 1);
+      limit 1), (
+      select 'LANE_TIMEOUTS must name each lane once: ' || split_part(part.text, '=', 1)
+      from regexp_split_to_table(value, ',') as part (text)
+      group by split_part(part.text, '=', 1)
+      having count(*) > 1
+      order by 1
+      limit 1));
   end if;
   if bound is null then
     return null;
@@ -92,7 +100,7 @@ as $$
   select s.name, setting(s.name),
     case
       when s.value is not null then 'database'
-      when setting(s.name) is distinct from s.default_value then 'environment'
+      when own_setting(s.name) is not null then 'environment'
       else 'default'
     end,
     s.default_value, s.description, s.updated_at, s.updated_by

@@ -259,17 +259,3 @@ as $$
     f.rate_count, f.rate_seconds, f.weight
   from subject_figures('tenant', only_tenant, only_name, after, max_names) f
 $$;
-
--- Whether claiming is stopped everywhere, and how many jobs still run.
-create or replace function drain_state(only_tenant text default null)
-returns table (paused_at timestamptz, paused_by text, paused_note text, running bigint)
-language sql security definer stable
-set search_path from current
-as $$
-  select c.paused_at, shown.by, shown.note,
-    (select count(*) from leases l join streams s on s.id = l.stream
-     where s.queue <> 'holdfast' and (only_tenant is null or s.tenant = only_tenant))
-  from (values (true)) as always (row)
-  left join controls c on c.kind = 'everything' and c.name = ''
-  cross join lateral shown_pause(c, only_tenant) shown
-$$;

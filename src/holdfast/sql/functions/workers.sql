@@ -98,3 +98,14 @@ set search_path from current
 as $$
   select exists (select from workers w where w.id = is_quiet.worker and w.quiet_at is not null)
 $$;
+
+-- Who stopped claims everywhere, when and why, in words for the log of a worker, which else would seem to have nothing to
+-- do; null if nobody did. Roles: worker.
+create or replace function stopped_by() returns text
+language sql security definer stable
+set search_path from current
+as $$
+  select 'claiming was stopped everywhere' || told(left(c.paused_by, 500), c.paused_at, left(c.paused_note, 1000))
+  from controls c
+  where c.kind = 'everything' and c.name = '' and c.paused_at is not null
+$$;

@@ -201,3 +201,12 @@ where s.retired_at is null
   and (s.failures > 0 or s.look_at < now() - interval '1 minute' or s.missed_at > now() - interval '1 day')
 order by s.failures desc, s.tenant, s.name
 limit 3;
+
+-- name: doctor_pauses
+-- What is paused, by whom and why: some, what stops most first, and how many there are.
+select c.kind, c.name, holdfast.readable(c.paused_at) as since, left(c.paused_by, 500) as by, left(c.paused_note, 1000) as why,
+  count(*) over () as count
+from holdfast.controls c
+where c.paused_at is not null and c.kind <> 'circuit'
+order by c.kind <> 'everything', c.kind, c.name
+limit 3;

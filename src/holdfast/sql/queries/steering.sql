@@ -61,11 +61,11 @@ select left(name, 200) as name, waiting, waiting_more, running, holdfast.readabl
   weight
 from holdfast.list_tenants($1, $2, $3, $4);
 
--- name: drain_state
--- Whether claiming is stopped everywhere, and how many jobs still run.
+-- name: drain_progress
+-- Whether claims of a subject are stopped, how many of its jobs still run, and whether nothing can begin any more.
 select holdfast.readable(paused_at) as paused_at,
-  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, running
-from holdfast.drain_state($1);
+  left(paused_by, 500) as paused_by, left(paused_note, 1000) as paused_note, running, drained
+from holdfast.drain_progress($1, $2, $3);
 
 -- name: list_targets
 -- The names of one page of targets, and how far the search went.

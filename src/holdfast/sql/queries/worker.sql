@@ -111,9 +111,10 @@ select holdfast.enlist($1, $2, $3, $4, $5::text::jsonb, $6::text[], $7::text[], 
 select shape from holdfast.other_shapes($1, $2, $3, $4);
 
 -- name: beat
--- Record that a worker is alive, and how many slots of each lane it uses. It learns in return the settings, and whether
--- somebody told it to claim no more.
-select holdfast.beat_with_slots($1, $2, $3::text::jsonb), holdfast.worker_settings(), holdfast.is_quiet($1);
+-- Record that a worker is alive, and how many slots of each lane it uses. It learns in return the settings, whether
+-- somebody told it to claim no more, and who stopped claims everywhere.
+select holdfast.beat_with_slots($1, $2, $3::text::jsonb), holdfast.worker_settings(), holdfast.is_quiet($1),
+  holdfast.stopped_by();
 
 -- name: unregister_worker
 -- Record that a worker has left in good order.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
+from pydantic import PlainValidator, WithJsonSchema
 
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body, read_optional_body
-from holdfast.web.control.schemas import Words
+from holdfast.web.control.schemas import Words, without_nul
 from holdfast.web.description import body_of
 from holdfast.web.ops.bodies import Asked, Note, Shown
 from holdfast.web.ops.jobs import Limit
@@ -38,10 +40,26 @@ class SettingPage(Shown):
     next_cursor: str | None
 
 
+def _read(value: Any) -> str | float:
+    """A value as callers may send it. Pydantic's own union would name its members in the pointer of a fault."""
+    if isinstance(value, str) and 1 <= len(value) <= _LONGEST:
+        return without_nul(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"must be a number, or a text of 1 to {_LONGEST} characters")
+    return value
+
+
+_LONGEST = 1000
+_VALUE = {
+    "anyOf": [{"type": "string", "minLength": 1, "maxLength": _LONGEST}, {"type": "number"}],
+    "title": "Value",
+}
+
+
 class NewValue(Asked):
     """A value as in the environment, and why."""
 
-    value: Words | int | float
+    value: Annotated[Any, PlainValidator(_read), WithJsonSchema(_VALUE)]
     note: Words | None = None
 
 

@@ -194,15 +194,19 @@ class TenantPage(Shown):
 
 
 class DrainState(Shown):
-    """Whether claims are stopped everywhere, and how many jobs still run."""
+    """Whether claims are stopped, and how many jobs still run.
+
+    `drained`: claims are stopped, nothing runs, and no claim is under way that could still begin a job.
+    """
 
     paused: Pause | None
     running: int
+    drained: bool
 
     @classmethod
     def of(cls, drain: Draining) -> DrainState:
         """The current state."""
-        return cls(paused=Pause.of(drain), running=drain.running)
+        return cls(paused=Pause.of(drain), running=drain.running, drained=drain.drained)
 
 
 class TargetDetails(Shown):

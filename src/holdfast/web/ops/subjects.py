@@ -57,6 +57,7 @@ def ops_subjects_router(state: AppState) -> APIRouter:
         _add_list(router, state, kind)
         for verb in ("pause", "resume"):
             _add_switch(router, state, kind, verb)
+        _add_drain_of(router, state, kind)
         if kind != "lane":
             _add_limits(router, state, kind)
     for verb in ("close", "open"):
@@ -91,11 +92,9 @@ def _add_switch(router: APIRouter, state: AppState, kind: Kind, verb: str) -> No
     let_in = Depends(state.auth.requires(scope))
 
     async def switch(request: Request, name: str, caller: Caller = let_in) -> Any:
-        tenant = tenant_of(caller)
-        if tenant is not None and name != tenant:
-            raise Problem(403, "scope", "Steering another tenant needs a key with the scope `admin`.")
+        tenant = _steering_tenant(caller, name)
         ops = await state.operations()
-        by = caller.name if tenant is None else f"{tenant}/{caller.name}"
+        by = _by(caller, tenant)
         if verb == "pause":
             why = await read_optional_body(request, PauseReason)
             await ops.pause(
@@ -116,6 +115,62 @@ def _add_switch(router: APIRouter, state: AppState, kind: Kind, verb: str) -> No
         operation_id=f"{verb}_{kind}",
         openapi_extra=secured(scope, requestBody=body_of(PauseReason if verb == "pause" else Reason, required=False)),
     )
+
+
+def _add_drain_of(router: APIRouter, state: AppState, kind: Kind) -> None:
+    scope = "operate" if kind == "tenant" else "admin"
+    let_in, may_look = (Depends(state.auth.requires(needed)) for needed in (scope, "operate"))
+    path = f"/{kind}s/{{name:path}}/drain"
+
+    async def drain(request: Request, name: str, caller: Caller = let_in) -> DrainState:
+        tenant, why = _steering_tenant(caller, name), await read_optional_body(request, PauseReason)
+        ops = await state.operations()
+        return DrainState.of(
+            await ops.drain(
+                kind,
+                name,
+                by=_by(caller, tenant),
+                reason=why.reason,
+                by_key=caller.key_id,
+                tenant=tenant,
+                public=why.public,
+            )
+        )
+
+    async def draining(name: str, caller: Caller = may_look) -> DrainState:
+        tenant = _steering_tenant(caller, name) if kind == "tenant" else tenant_of(caller)
+        return DrainState.of(await (await state.operations()).draining(kind, name, tenant=tenant))
+
+    router.add_api_route(
+        path,
+        drain,
+        methods=["POST"],
+        response_model=DrainState,
+        summary=f"Stop claims of a {kind}, and see what still runs",
+        operation_id=f"drain_{kind}",
+        openapi_extra=secured(scope, requestBody=body_of(PauseReason, required=False)),
+    )
+    router.add_api_route(
+        path,
+        draining,
+        methods=["GET"],
+        response_model=DrainState,
+        summary=f"Whether anything of a {kind} still runs after its claims were stopped",
+        operation_id=f"{kind}_drain",
+        openapi_extra=secured("operate"),
+    )
+
+
+def _steering_tenant(caller: Caller, name: str) -> str | None:
+    """The tenant whose own operator this is; None for one of the installation."""
+    tenant = tenant_of(caller)
+    if tenant is not None and name != tenant:
+        raise Problem(403, "scope", "Steering another tenant needs a key with the scope `admin`.")
+    return tenant
+
+
+def _by(caller: Caller, tenant: str | None) -> str:
+    return caller.name if tenant is None else f"{tenant}/{caller.name}"
 
 
 def _add_closing(router: APIRouter, state: AppState, verb: str) -> None:
