@@ -126,9 +126,7 @@ async def test_a_key_of_an_open_transaction_holds_up_nobody_else(hf: Holdfast, c
     assert {ref.outcome for ref in await asyncio.gather(*held)} == {"existing"}
 
 
-async def test_jobs_with_keys_of_their_own_do_not_wait_for_locked_ones(
-    hf: Holdfast, conn: asyncpg.Connection
-) -> None:
+async def test_jobs_with_keys_of_their_own_do_not_wait_for_locked_ones(hf: Holdfast, conn: asyncpg.Connection) -> None:
     taken = [f"taken{n}" for n in range(4)]
     transaction = conn.transaction()
     await transaction.start()

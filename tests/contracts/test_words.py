@@ -14,6 +14,8 @@ from holdfast.cli.root import holdfast
 from holdfast.config import Config
 from holdfast.model.key import SCOPES
 from holdfast.model.states import INITIAL, TERMINAL, TRANSITIONS, State
+from holdfast.telemetry.shared_metrics import SharedMetrics
+from holdfast.telemetry.worker_metrics import WorkerMetrics
 from holdfast.web.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -63,11 +65,23 @@ def test_the_table_of_moves_has_every_move_once_and_no_other() -> None:
     assert sorted(moves) == sorted(MOVES | ENTRANCES)
 
 
-def test_the_table_of_metrics_is_that_of_the_registry() -> None:
-    section = REFERENCE.split("\n## Metrics\n")[1].split("\n## ")[0]
+def _metrics(source: str) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Type and labels of each metric in a table of the reference."""
+    section = re.split(r"\n#{2,3} ", REFERENCE.split(f"\n### {source}\n")[1])[0]
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*?)\| \S.* \|$", section, re.MULTILINE)
     shown = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(shown) == len(rows)
+    return shown
+
+
+def test_the_table_of_a_workers_metrics_has_them_all(tmp_path: Path) -> None:
+    shared = SharedMetrics(tmp_path, 1)
+    WorkerMetrics(shared, "w")
+    shared.close()
+    assert _metrics("Of a worker") == {name: (kind, labels) for name, kind, labels in shared.declared}
+
+
+def test_the_table_of_metrics_is_that_of_the_registry() -> None:
     registered = {
         f"{next(iter(kept.describe())).name}{'_total' * isinstance(kept, Counter)}": (
             type(kept).__name__.lower(),
@@ -76,7 +90,7 @@ def test_the_table_of_metrics_is_that_of_the_registry() -> None:
         for kept in Metrics().registry._collector_to_names
         if isinstance(kept, Counter | Gauge | Histogram)
     }
-    assert shown == registered
+    assert _metrics("Of the HTTP server") == registered
 
 
 def test_the_units_start_commands_that_exist_and_outlast_a_drain() -> None:

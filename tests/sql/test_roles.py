@@ -28,7 +28,7 @@ WORKERS = EVERYBODY | {
     "clamp_rates", "clamp_backoff", "resign",
     "promote", "elect", "age", "sweep", "execute_requests", "reconcile",
     "drop_strays", "headless_targets", "retire", "forget_workers", "verify", "report", "last_cursor", "result_limit",
-    "worker_settings", "is_quiet", "stopped_by",
+    "worker_settings", "is_quiet", "stopped_by", "queue_depths",
     "claim_jobs", "claimed_payloads", "may_begin", "record_beginnings",
     "promote_due", "promote_behind", "elect_from", "age_from", "age_lines", "reconcile_pages", "retire_from",
     "retire_known", "drop_stray_leases", "drop_stray_entries", "drop_stray_due", "show_hidden",

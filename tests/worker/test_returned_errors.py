@@ -38,9 +38,7 @@ async def returning(database_url: str) -> AsyncIterator[Holdfast]:
 
 
 @pytest.mark.parametrize("executor", ["async", "thread"])
-async def test_an_exception_that_middleware_returns_is_no_result(
-    returning: Holdfast, executor: str
-) -> None:
+async def test_an_exception_that_middleware_returns_is_no_result(returning: Holdfast, executor: str) -> None:
     hf = returning
     if executor == "async":
 
@@ -75,9 +73,7 @@ async def test_an_exception_that_a_thread_returned_is_described_when_middleware_
     assert (done.attempt, done.failures, done.last_error) == (2, 2, "handed over")
 
 
-async def test_an_outcome_that_cannot_be_settled_is_a_failure(
-    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_outcome_that_cannot_be_settled_is_a_failure(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """Handed back at no cost, the job would run for ever."""
 
     @hf.job("odd", retry=TWICE)

@@ -59,6 +59,10 @@ class ChildCommand:
         self._hurried = False
         self._news = asyncio.Event()
 
+    def process_id(self) -> int | None:
+        """Which process it is now."""
+        return self._number
+
     def drain(self) -> None:
         """Tell it to finish its work and end."""
         self._tell(DRAIN)

@@ -16,7 +16,7 @@ __all__ = ["tell_unknown_variables"]
 _PREFIX = "HOLDFAST_"
 _SETTINGS = frozenset(entry.variable.removeprefix(_PREFIX) for entry in ENTRIES)
 #: Variables of Holdfast's own processes, of the setup, and of tests.
-_OTHERS = re.compile(r"HOLDFAST_(ANSWERS|LEASH|REMAINS|SETUP|(TEST|CHAOS)_\w+)")
+_OTHERS = re.compile(r"HOLDFAST_(ANSWERS|LEASH|METRICS|REMAINS|SETUP|(TEST|CHAOS)_\w+)")
 #: Variables that Kubernetes and Docker set in every container for a service whose name begins with "holdfast".
 _SERVICES = re.compile(r"HOLDFAST_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?=|PORT_\d+_(TCP|UDP)(_\w+)?=|PORT=(tcp|udp)://)")
 

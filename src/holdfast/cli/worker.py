@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import UUID
@@ -18,9 +18,10 @@ from holdfast.cli.apps import app_option, load_app
 from holdfast.cli.children import ChildCommand
 from holdfast.cli.durations import Duration
 from holdfast.cli.exits import Exit
+from holdfast.cli.health import METRICS, HealthAddress, HealthPort, Place, measure, place_given
 from holdfast.cli.numbers import Number, Whole
 from holdfast.cli.replacement import Origin, become_anew, settle, take_over
-from holdfast.cli.shutdown import Shutdown, asked_early, in_time, run_until_told
+from holdfast.cli.shutdown import LEASH, Shutdown, asked_early, in_time, run_until_told
 from holdfast.cli.variables import tell_unknown_variables
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
@@ -48,6 +49,12 @@ def _names(_context: click.Context, _parameter: click.Parameter, text: str | Non
     help="Jobs per claim ahead of the slots; 20 if not given. Very short jobs are claimed up to 40 batches ahead.",
 )
 @click.option("--poll-interval", type=Duration(), metavar="1s", help="Time between polls for work; 1s if not given.")
+@click.option(
+    "--health-port",
+    type=HealthAddress(),
+    metavar="[HOST:]PORT",
+    help="Serve /livez, /readyz and /metrics here; on 127.0.0.1 if only a port is given, and 0 for a free one.",
+)
 @click.option("--burst", is_flag=True, help="Exit when nothing is left to do.")
 @click.option("--no-maintenance", is_flag=True, help="Leave maintenance to other processes.")
 @click.option("--stuck-after", type=Number(0), hidden=True)
@@ -58,13 +65,14 @@ def worker(
     poll_interval: timedelta | None,
     no_maintenance: bool,
     stuck_after: float | None,
+    health_port: tuple[str, int] | None,
     **options: Any,
 ) -> int:
     """Run the jobs of an app until told to stop.
 
     SIGTERM or Ctrl-C drains: running jobs may finish. A second signal interrupts them.
     """
-    origin, remains = Origin(), take_over()
+    origin, remains, place = Origin(), take_over(), place_given()
     if remains is not None:
         settle(remains)
         if remains.stopping or asked_early():
@@ -79,15 +87,33 @@ def worker(
     options |= {"maintenance": not no_maintenance, "stuck_after_seconds": stuck_after}
     if poll_interval is not None:
         options["poll_interval"] = max(0.01, poll_interval.total_seconds())
-    if processes > 1:
-        grace = hf.config.shutdown_grace_period_seconds
-        return run_until_told(lambda shutdown: _supervise(shutdown, processes, grace, burst=options["burst"]))
-    suspects = {} if remains is None else remains.suspects
-    return run_until_told(lambda shutdown: _work(hf, shutdown, origin, suspects, options), hf.config.event_loop)
+    with ExitStack() as stack:
+        health = None
+        if health_port is not None and LEASH not in os.environ:
+            health = HealthPort(health_port, None if place is None else place[1])
+            stack.enter_context(health.open())
+            _log.info("probes and metrics are on port %d", health.port)
+            place = (1, health.folder)
+            origin.environment[METRICS] = health.variable(1)
+        if processes > 1:
+            grace = hf.config.shutdown_grace_period_seconds
+            return run_until_told(
+                lambda shutdown: _supervise(shutdown, processes, grace, health, burst=options["burst"])
+            )
+        suspects = {} if remains is None else remains.suspects
+        return run_until_told(
+            lambda shutdown: _work(hf, shutdown, origin, options, suspects=suspects, place=place), hf.config.event_loop
+        )
 
 
 async def _work(
-    hf: Holdfast, shutdown: Shutdown, origin: Origin, suspects: dict[UUID, int], options: dict[str, Any]
+    hf: Holdfast,
+    shutdown: Shutdown,
+    origin: Origin,
+    options: dict[str, Any],
+    *,
+    suspects: dict[UUID, int],
+    place: Place | None,
 ) -> int:
     started: list[Worker] = []
 
@@ -100,6 +126,8 @@ async def _work(
         new.fail = _fail
         new.told_to_stop = lambda: shutdown.noticed
         new.tell_grace = shutdown.tell_grace
+        if place is not None:
+            measure(new, place)
         await hf.tell_overruled()
 
     with _progress(hf) if options["burst"] and sys.stderr.isatty() else nullcontext():
@@ -145,15 +173,25 @@ def _progress(hf: Holdfast) -> AbstractContextManager[None]:
     return burst_progress(hf)
 
 
-async def _supervise(shutdown: Shutdown, processes: int, grace: float, *, burst: bool) -> int:
+async def _supervise(
+    shutdown: Shutdown, processes: int, grace: float, health: HealthPort | None, *, burst: bool
+) -> int:
     """Keep this number of children alive. Each runs this command with one process."""
     # In a burst a child that ended in good order is done, and one without database will not find any.
     final_codes = (Exit.OK, Exit.USAGE, Exit.UNREACHABLE) if burst else (Exit.USAGE,)
     arguments = [*sys.argv[1:], "--processes", "1"]
     children = [
-        ChildCommand(f"worker {n}", arguments, final_codes=final_codes, grace_seconds=grace)
+        ChildCommand(
+            f"worker {n}",
+            arguments,
+            environment={} if health is None else {METRICS: health.variable(n)},
+            final_codes=final_codes,
+            grace_seconds=grace,
+        )
         for n in range(1, processes + 1)
     ]
+    if health is not None:
+        health.watch({n: child.process_id for n, child in enumerate(children, 1)})
     shutdown.at_last.extend(child.kill for child in children)
 
     def stop() -> None:

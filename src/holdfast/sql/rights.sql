@@ -25,7 +25,7 @@ grant execute on function
   holdfast.eligible_streams, holdfast.open_streams, holdfast.ready_streams, holdfast.work_left,
   holdfast.register_worker, holdfast.enlist_worker, holdfast.enlist, holdfast.other_shapes, holdfast.beat, holdfast.beat_with_slots,
   holdfast.unregister_worker, holdfast.publish_types,
-  holdfast.lead, holdfast.preside, holdfast.resign, holdfast.unheard, holdfast.recover, holdfast.ended_attempts, holdfast.review_leases,
+  holdfast.queue_depths, holdfast.lead, holdfast.preside, holdfast.resign, holdfast.unheard, holdfast.recover, holdfast.ended_attempts, holdfast.review_leases,
   holdfast.clamp_leases, holdfast.clamp_rates, holdfast.clamp_backoff, holdfast.promote, holdfast.elect, holdfast.age, holdfast.sweep,
   holdfast.execute_requests, holdfast.reconcile, holdfast.drop_strays, holdfast.headless_targets,
   holdfast.retire, holdfast.forget_workers, holdfast.admit, holdfast.forget_permits,

@@ -8977,6 +8977,24 @@ end
 $$;
 ALTER FUNCTION holdfast.query_condition(tree jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.query_condition(tree jsonb) IS 'A query''s tree (see holdfast.model.query) as a condition on `jobs j`.';
+CREATE FUNCTION holdfast.queue_depths() RETURNS TABLE(type text, depth bigint)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+  select s.type, sum(line.depth)::bigint
+  from (
+    select stream_of(entry.stream) as stream, count(*) as depth
+    from (select r.stream from ready r limit 1000000) entry
+    group by 1) line
+  join streams s on s.id = line.stream
+  where not starts_with(s.type, 'holdfast.')
+  group by s.type
+  order by 2 desc, 1
+  limit 1000
+$$;
+ALTER FUNCTION holdfast.queue_depths() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.queue_depths() IS 'How many jobs of each type wait for a worker, the types with most of them first.';
 CREATE FUNCTION holdfast.quiet_worker(worker text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -14770,6 +14788,8 @@ GRANT ALL ON FUNCTION holdfast.put_off(worker text, job_ids uuid[], attempts int
 REVOKE ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.query_condition(tree jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.queue_depths() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.queue_depths() TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.quoted(value text) FROM PUBLIC;

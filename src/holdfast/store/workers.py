@@ -50,6 +50,10 @@ class WorkerStore:
             entry.definitions,
         )
 
+    async def queue_depths(self) -> list[tuple[str, int]]:
+        """How many jobs of each type wait for a worker; the types with most of them."""
+        return [(row["type"], row["depth"]) for row in await self._database.rows("queue_depths")]
+
     async def unregister(self, worker: str, *, seconds: float | None = None) -> None:
         """Record that a worker has left in good order."""
         await self._database.value("unregister_worker", worker, seconds=seconds)

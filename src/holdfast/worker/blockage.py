@@ -78,6 +78,11 @@ class Blockage:
         #: The loop has been given up and has not answered since.
         self.given_up = False
 
+    @property
+    def answered_at(self) -> float:
+        """When the loop answered last."""
+        return self._answered
+
     def answer(self) -> None:
         """Note that the loop is not blocked. The loop itself calls this several times a second."""
         self._answered = time.monotonic()

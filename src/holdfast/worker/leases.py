@@ -9,7 +9,8 @@
 5. It watches whether the worker's event loop answers, and sends no heartbeat for one that was given up (`blockage`).
 6. It reconnects for ever: at once if a connection was cut, with growing pauses if the database refuses. If the database
    answers that it cannot at the moment, the connection is kept. A lease is lost only when the database says so.
-7. It calls no foreign code, which may not return: it emits events through `Aside`.
+7. Every second it has a pulse, which says that this thread is alive.
+8. It calls no foreign code, which may not return: it emits events through `Aside`.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = ["LeaseKeeper"]
 
 #: How long the last renewal before a replacement may take.
 _PROLONG_SECONDS = 2.0
+_PULSE_SECONDS = 1.0
 #: Reasons for which a statement fails on a connection that still works.
 _PASSING = frozenset({"locked", "disk-full", "short"})
 
@@ -60,10 +62,13 @@ class LeaseKeeper:
         on_settings: Callable[[dict[str, str]], None],
         on_quiet: Callable[[], None],
         on_stopped: Callable[[str | None], None],
+        on_pulse: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._worker, self._claimed, self._slots = config, worker, claimed, slots
         self._on_wake, self._on_lost, self._on_unknown = on_wake, on_lost, on_unknown
         self._on_settings, self._on_quiet, self._on_stopped = on_settings, on_quiet, on_stopped
+        #: Called in this thread.
+        self._on_pulse = on_pulse
         self._blockage = blockage
         self._outage = Outage("lease keeper", aside)
         #: Held by the task that uses the connection.
@@ -93,6 +98,11 @@ class LeaseKeeper:
         self._stopping = True
         self._poke()
         self._thread.join(5)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the database can be reached, as far as this thread knows."""
+        return self.lifeline is not None and not self.lifeline.closed
 
     @property
     def alive(self) -> bool:
@@ -130,11 +140,21 @@ class LeaseKeeper:
 
     async def _keep_and_watch(self) -> None:
         # A database that is away must not prevent the check for a blocked loop.
-        watch = asyncio.create_task(self._blockage.watch(), name="blockage")
+        beside = [
+            asyncio.create_task(self._blockage.watch(), name="blockage"),
+            asyncio.create_task(self._pulse(), name="pulse"),
+        ]
         try:
             await self._keep()
         finally:
-            watch.cancel()
+            for task in beside:
+                task.cancel()
+
+    async def _pulse(self) -> None:
+        while True:
+            with contextlib.suppress(MemoryError, OSError):  # there may be memory, or room on the disk, a second later
+                self._on_pulse()
+            await asyncio.sleep(_PULSE_SECONDS)
 
     async def _keep(self) -> None:
         self._own, self._wake = asyncio.get_running_loop(), asyncio.Event()

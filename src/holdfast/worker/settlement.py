@@ -89,6 +89,8 @@ class SettlementService(Service):
         self._store, self._claimed, self._worker = store, claimed, worker
         self._on_settled, self._on_refused = on_settled, on_refused
         self._waiting: list[_Entry] = []
+        #: Since when the first of them waits.
+        self._waiting_since = 0.0
         self._again: list[_Batch] = []
         self._most = _BATCH
         self._turn = False
@@ -109,6 +111,8 @@ class SettlementService(Service):
             # It takes turns with the light ones, which need not wait for it.
             heapq.heappush(self._again, _Batch(time.monotonic(), [(claimed, outcome)]))
         else:
+            if not self._waiting:
+                self._waiting_since = time.monotonic()
             self._waiting.append((claimed, outcome))
         claimed.settling = True  # not before: if there was no memory for this, the lookout finds the attempt
         self.empty.clear()
@@ -121,6 +125,16 @@ class SettlementService(Service):
         batches = [*self._under_way.values(), *self._again]
         entries = [*self._waiting, *(entry for batch in batches for entry in batch.entries)]
         return {claimed.job_id: _settlement(claimed, outcome) for claimed, outcome in entries}
+
+    def delayed(self) -> tuple[int, float]:
+        """How many outcomes wait to be recorded, and for how many seconds the oldest has. Any thread may ask."""
+        batches = [*self._under_way.values(), *self._again]
+        oldest = [batch.since for batch in batches]
+        if waiting := len(self._waiting):
+            oldest.append(self._waiting_since)
+        since = min(oldest, default=None)
+        lag = 0.0 if since is None else max(0.0, time.monotonic() - since)
+        return waiting + sum(len(batch.entries) for batch in batches), lag
 
     async def run(self) -> None:
         """Do rounds until `stop`; statements that are under way then are given up."""
@@ -165,7 +179,8 @@ class SettlementService(Service):
         count = self._fitting()
         entries = self._waiting[:count]
         del self._waiting[:count]
-        return _Batch(now, entries)
+        since, self._waiting_since = self._waiting_since, now
+        return _Batch(now, entries, since=since)
 
     def _fitting(self) -> int:
         """How many of the waiting outcomes fit into a batch."""

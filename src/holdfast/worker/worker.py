@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -59,6 +61,7 @@ from holdfast.worker.settlement import SettlementService
 from holdfast.worker.slots import Slots
 from holdfast.worker.starts import Starts
 from holdfast.worker.surrender import Surrender
+from holdfast.worker.vitals import Figures, VitalSigns
 
 __all__ = ["Worker"]
 
@@ -137,12 +140,38 @@ class Worker:
         self.fail: Callable[[Exception], object] | None = None
         #: Called when a drain begins, with the length of its grace period in seconds.
         self.tell_grace: Callable[[float], object] | None = None
+        #: Called every second, in the lease keeper's thread, with how this worker is.
+        self.on_pulse: Callable[[VitalSigns], object] | None = None
         #: Whether somebody asked the process to stop. Callable in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
 
     def drain(self) -> None:
         """Stop claiming and let running jobs finish; called again, interrupt them now."""
         self._drain.ask()
+
+    @property
+    def events(self) -> Bus:
+        """What happens in this process."""
+        return self._bus
+
+    def attend(self, service: Service) -> None:
+        """Run a service beside the work, until the drain; call this before `run`."""
+        self._services.append(service)
+
+    def observe_statements(self, observer: Callable[[str, float, str | None], None]) -> None:
+        """Call `observer` for each statement that claims or settles, with its name, duration and error code."""
+        self._database.observe = observer
+
+    async def queue_depths(self) -> list[tuple[str, int]]:
+        """How many jobs of each type wait for a worker, in the whole installation."""
+        return await WorkerStore(self._database).queue_depths()
+
+    def figures(self) -> Figures:
+        """How this worker is now; any thread may ask."""
+        running = Counter(claimed.type for claimed in self._claimed.all() if claimed.running)
+        return Figures(
+            dict(running), dict(self._slots.capacity), self._slots.used_per_lane, *self._settlement.delayed()
+        )
 
     async def run(self) -> None:
         """Work until drained, or in a burst until nothing is left."""
@@ -205,6 +234,7 @@ class Worker:
                 on_settings=self._learn,
                 on_quiet=self._on_quiet,
                 on_stopped=self._on_stopped,
+                on_pulse=self._pulse,
             )
             self._attempts = Attempts(
                 self.id,
@@ -344,6 +374,22 @@ class Worker:
             # The process that replaces this one settles them; until then, their leases must last.
             with contextlib.suppress(DatabaseUnavailable):
                 await self._store.renew(self.stuck, seconds=_GOODBYE_SECONDS)
+
+    def _pulse(self) -> None:
+        if self.on_pulse is not None:
+            longest = self._time_over(None)
+            self.on_pulse(
+                VitalSigns(os.getpid(), time.monotonic(), self._blockage.answered_at, longest, self._unready())
+            )
+
+    def _unready(self) -> str:
+        if self._drain.begun.is_set():
+            return "draining"
+        if self._keeper.draining:
+            return "quiet: somebody told it to claim no more"
+        if not self._keeper.connected:
+            return "the database cannot be reached"
+        return "" if self._has_beaten else "starting"
 
     def _stand_back(self, stream: int, seconds: float) -> None:
         self._intake.stand_back(stream, seconds)

@@ -313,6 +313,25 @@ as $$
   union all select 'repairs', coalesce(sum(r.count), 0)::bigint from repairs r
 $$;
 
+-- How many jobs of each type wait for a worker, the types with most of them first. Beyond a million jobs, the rest is not
+-- counted. Roles: worker.
+create or replace function queue_depths() returns table (type text, depth bigint)
+language sql security definer stable
+set search_path from current
+set jit = off
+as $$
+  select s.type, sum(line.depth)::bigint
+  from (
+    select stream_of(entry.stream) as stream, count(*) as depth
+    from (select r.stream from ready r limit 1000000) entry
+    group by 1) line
+  join streams s on s.id = line.stream
+  where not starts_with(s.type, 'holdfast.')
+  group by s.type
+  order by 2 desc, 1
+  limit 1000
+$$;
+
 -- Ended attempts with the names of their jobs, for the log of a process that settled them in place of their worker.
 -- Roles: worker.
 create or replace function ended_attempts(job_ids uuid[], attempts integer[]) returns table (

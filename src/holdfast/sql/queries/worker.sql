@@ -135,3 +135,7 @@ select holdfast.hand_back_unheard($1, $2::uuid[], $3, $4);
 -- name: declare_schedules
 -- Say which schedules this worker's code declares.
 select tenant, name, fault from holdfast.declare_schedules($1, $2::text::jsonb);
+
+-- name: queue_depths
+-- How many jobs of each type wait for a worker.
+select type, depth from holdfast.queue_depths();
