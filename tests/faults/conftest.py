@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.conftest import CHAOS_SECONDS
 from tests.harness import warm
 from tests.harness.deeds import Deeds
 from tests.harness.fleet import Fleet
-from tests.harness.homes import copy_home
+from tests.harness.homes import copy_home, new_folder
 
 __all__ = ["CHAOS_SECONDS", "NewFleet", "started_warm"]
 
@@ -64,7 +63,7 @@ async def hf(database_url: str) -> AsyncIterator[Holdfast]:
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL of the test's own, with the engine in it, to be stopped and killed."""
-    home = Path(tempfile.mkdtemp(prefix="hf-faults-"))
+    home = new_folder("hf-faults-")
     embedded = EmbeddedPostgres(copy_home(home))
     embedded.start()
     yield embedded
