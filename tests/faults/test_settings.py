@@ -61,7 +61,7 @@ async def test_a_setting_changed_under_load_is_in_force_in_eight_processes_withi
 
 async def _load(hf: Holdfast) -> None:
     while True:
-        await hf.enqueue_many([("quick", {}), ("work", {"seconds": 0.01})] * 20)
+        await hf.enqueue_many([("quick", {}), ("work", {"seconds": 0.01})] * 8)
         await asyncio.sleep(0.1)
 
 
