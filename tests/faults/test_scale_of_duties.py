@@ -184,7 +184,11 @@ _work = Retention.work
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
     rounds = Rounds()
-    monkeypatch.setattr(Retention, "work", lambda duty, store: rounds.note(duty, store))
+
+    async def work(duty: Retention, store: MaintenanceStore) -> Next:
+        return await rounds.note(duty, store)
+
+    monkeypatch.setattr(Retention, "work", work)
     return rounds
 
 
