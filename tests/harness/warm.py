@@ -272,7 +272,6 @@ def _take(files: Sequence[int], numbers: Sequence[int]) -> None:
 def _become(wish: dict[str, Any]) -> NoReturn:
     """Be the process that was asked for."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.unfreeze()
     os.environ.clear()
     os.environ.update(wish["env"])
     os.chdir(wish["cwd"])
