@@ -48,6 +48,12 @@ def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
 
 
 @pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of the workers' handlers need not import everything anew either."""
+    monkeypatch.setenv(warm.WARM_CHILDREN, "1")
+
+
+@pytest.fixture
 def fleet(new_fleet: NewFleet, database_url: str) -> Fleet:
     """Workers with short leases on the test's own database."""
     return new_fleet(database_url)

@@ -19,6 +19,7 @@ JOBS = 1500 if CHAOS_SECONDS else 500
 LAST_CHANCES = 300
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize(
     ("poison", "bystander", "beside", "behind"),
     [
@@ -43,8 +44,7 @@ async def test_a_handler_that_kills_its_worker_buries_nobody_whose_handler_had_n
         fleet.history.enqueued(ref.id)
     await fleet.spawn().ended()
     begun = _begun(fleet)
-    # Each slot has a process of its own there, which takes half a second of the processor.
-    fleet.spawn(**({"lanes": "fast=0,general=4"} if bystander == "process" else {}))
+    fleet.spawn()
     await until(lambda: _idle(hf), seconds=60, what="all jobs end, or are held")
     await fleet.drained()
     found, attempts = await judge(hf, fleet.history)
