@@ -7,7 +7,6 @@ import select
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ import asyncpg
 from holdfast.config import Config
 from holdfast.store import embedded_binaries
 from holdfast.store.migrate import migrate
-from tests.harness.homes import copy_of, run_apart
+from tests.harness.homes import copy_of, new_folder, run_apart
 from tests.harness.waiting import until
 
 __all__ = ["Cluster", "clusters"]
@@ -157,7 +156,7 @@ async def _migrated(cluster: Cluster) -> None:
 @contextmanager
 def clusters(count: int) -> Iterator[list[Cluster]]:
     """Servers without data, in folders short enough for sockets; what runs is killed at the end."""
-    home = Path(tempfile.mkdtemp(prefix="hf-pg-"))
+    home = new_folder("hf-pg-")
     home.chmod(0o711)
     made = [Cluster(home / str(number)) for number in range(count)]
     try:

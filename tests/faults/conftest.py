@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.conftest import CHAOS_SECONDS
 from tests.harness import warm
 from tests.harness.deeds import Deeds
 from tests.harness.fleet import Fleet
-from tests.harness.homes import copy_home
+from tests.harness.homes import copy_home, new_folder
 from tests.harness.waiting import until
 
 __all__ = ["CHAOS_SECONDS", "NewFleet", "crash", "started_warm"]
@@ -52,6 +51,12 @@ def new_fleet(tmp_path: Path, deeds: Deeds) -> Iterator[NewFleet]:
 
 
 @pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of the workers' handlers need not import everything anew either."""
+    monkeypatch.setenv(warm.WARM_CHILDREN, "1")
+
+
+@pytest.fixture
 def fleet(new_fleet: NewFleet, database_url: str) -> Fleet:
     """Workers with short leases on the test's own database."""
     return new_fleet(database_url)
@@ -67,7 +72,7 @@ async def hf(database_url: str) -> AsyncIterator[Holdfast]:
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL of the test's own, with the engine in it, to be stopped and killed."""
-    home = Path(tempfile.mkdtemp(prefix="hf-faults-"))
+    home = new_folder("hf-faults-")
     embedded = EmbeddedPostgres(copy_home(home))
     embedded.start()
     yield embedded

@@ -19,6 +19,7 @@ JOBS = 1500 if CHAOS_SECONDS else 500
 LAST_CHANCES = 300
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize(
     ("poison", "bystander", "beside", "behind"),
     [

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -21,7 +20,7 @@ from holdfast import Holdfast
 from holdfast.store.embedded import EmbeddedPostgres
 from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.deeds import Deeds
-from tests.harness.homes import copy_home
+from tests.harness.homes import copy_home, new_folder
 from tests.harness.waiting import until
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
@@ -54,7 +53,7 @@ class SetClock:
 @pytest.fixture
 async def shifted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[str, SetClock]]:
     """The URL of a server of the test's own, and its clock."""
-    home = Path(tempfile.mkdtemp(prefix="hf-clock-"))
+    home = new_folder("hf-clock-")
     home.chmod(0o755)
     clock = SetClock(home / "ahead")
     server = EmbeddedPostgres(copy_home(home / "server"))

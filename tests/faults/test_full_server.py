@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from holdfast.errors import DatabaseUnavailable
 from holdfast.store.embedded import EmbeddedPostgres
 from holdfast.web import health
 from tests.faults.test_hostile_server import an_app, served
-from tests.harness.homes import copy_home
+from tests.harness.homes import copy_home, new_folder
 from tests.harness.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -36,8 +35,9 @@ def _readiness_is_always_new(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A folder of the test's own."""
-    folder = Path(tempfile.mkdtemp(prefix="hf-full-"))
+    """A folder of the test's own, which the server's user may enter."""
+    folder = new_folder("hf-full-")
+    folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -154,8 +154,6 @@ async def running(server: EmbeddedPostgres, wal: Path | None = None) -> AsyncIte
         subprocess.run(["cp", "-a", str(data), str(wal)], check=True)
         shutil.rmtree(data)
         data.symlink_to(wal)
-        for folder in (wal.parent, wal.parent.parent):
-            folder.chmod(0o755)
     await asyncio.to_thread(server.start)
     try:
         yield

@@ -16,6 +16,8 @@ from tests.harness.waiting import until
 
 WORKERS = 4 if CHAOS_SECONDS else 3
 BATCH = 40
+#: For how long jobs arrive, how many there are at least, and how often somebody is killed meanwhile.
+SECONDS, JOBS, KILLED_PER_BATCH = (CHAOS_SECONDS, 600, 0.2) if CHAOS_SECONDS else (1.5, 400, 0.4)
 
 
 @pytest.mark.slow
@@ -27,13 +29,13 @@ async def test_kill_at_random_moments_loses_nothing_and_runs_nothing_twice(
         fleet.spawn()
     await fleet.ready()
 
-    end = time.monotonic() + (CHAOS_SECONDS or 3)
+    end = time.monotonic() + SECONDS
     recorded = killed = 0
-    while time.monotonic() < end or recorded < 600 or killed < 3:
+    while time.monotonic() < end or recorded < JOBS or killed < 3:
         await _enqueue_some(hf, fleet, chance)
         recorded += BATCH
         working = [process for process in fleet.living if process.started]
-        if len(working) > 1 and chance.random() < 0.2:
+        if len(working) > 1 and chance.random() < KILLED_PER_BATCH:
             chance.choice(working).kill()
             killed += 1
             fleet.spawn()

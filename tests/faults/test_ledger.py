@@ -14,6 +14,8 @@ from tests.harness.deeds import Deeds
 from tests.harness.fleet import Fleet
 from tests.harness.waiting import until
 
+#: For how long jobs arrive, and how often somebody is killed meanwhile.
+SECONDS, KILLED_PER_BATCH = (CHAOS_SECONDS, 0.3) if CHAOS_SECONDS else (1.5, 0.5)
 #: In one statement, so in one snapshot: jobs whose state and line do not tell the same.
 DISAGREEING = """
     select count(*)
@@ -34,7 +36,7 @@ async def test_line_and_success_are_there_together_or_not_at_all(
         fleet.spawn()
     await fleet.ready()
 
-    end = time.monotonic() + (CHAOS_SECONDS or 3)
+    end = time.monotonic() + SECONDS
     recorded = killed = 0
     while time.monotonic() < end or killed < 4:
         pauses = {part: chance.choice([0, 0, 0.002, 0.02]) for part in ("before", "inside", "after")}
@@ -42,7 +44,7 @@ async def test_line_and_success_are_there_together_or_not_at_all(
         await hf.enqueue_many([("ledger", pauses, {"target": target}) for target in targets])
         recorded += len(targets)
         working = [process for process in fleet.living if process.started]
-        if working and chance.random() < 0.3:
+        if working and chance.random() < KILLED_PER_BATCH:
             chance.choice(working).kill()
             killed += 1
             fleet.spawn()

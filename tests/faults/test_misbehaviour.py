@@ -20,12 +20,11 @@ from tests.harness.deeds import Deeds
 from tests.harness.waiting import until
 from tests.worker.ways import THEMES
 
-JOBS = 200_000 if CHAOS_SECONDS else 2_000
+JOBS, BATCH = (200_000, 500) if CHAOS_SECONDS else (1_000, 250)
 #: Of so many jobs one misbehaves.
 EVERY = 10
 #: In so many parts; what the worker has after the first of them is what it may have after the last.
 PARTS = 4
-BATCH = 500
 #: Those that leave nothing behind but what they did themselves, and take neither long nor much.
 THEMES_TRIED = ("raising", "returning", "logging")
 HEAVY = {"large", "deep", "wide-group", "many-arguments", "notes-many", "huge", "large-list", "large-escapes", "many"}

@@ -57,6 +57,7 @@ async def test_children_die_with_a_killed_worker_and_another_one_runs_their_jobs
     await judge(hf, fleet.history)
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize("how", ["call", "sleep", "program"])
 async def test_a_child_of_a_frozen_worker_is_gone_before_the_next_attempt_of_its_target_begins(
     fleet: Fleet, hf: Holdfast, conn: asyncpg.Connection, how: str
@@ -88,6 +89,7 @@ async def test_a_child_of_a_frozen_worker_is_gone_before_the_next_attempt_of_its
     await judge(hf, fleet.history)
 
 
+@pytest.mark.usefixtures("warm_children")
 async def test_a_child_of_a_frozen_worker_runs_on_without_a_target(fleet: Fleet, hf: Holdfast) -> None:
     """Its lease is fenced, like that of any other handler; nothing is gained by ending it."""
     frozen = fleet.spawn()
@@ -120,6 +122,7 @@ async def test_a_drain_lets_them_finish_though_all_processes_were_signalled(flee
     assert not _alive(pid)
 
 
+@pytest.mark.usefixtures("warm_children")
 async def test_after_the_grace_they_are_interrupted_and_no_attempt_is_burned(
     new_fleet: NewFleet, database_url: str, hf: Holdfast
 ) -> None:
@@ -138,6 +141,7 @@ async def test_after_the_grace_they_are_interrupted_and_no_attempt_is_burned(
         assert (back.state, back.failures) == ("paused" if how == "sleep" else "queued", 0), how
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize("where", ["inside", "after"])
 async def test_a_child_killed_with_its_worker_leaves_line_and_success_or_neither(
     new_fleet: NewFleet, hf: Holdfast, conn: asyncpg.Connection, tmp_path: Path, where: str

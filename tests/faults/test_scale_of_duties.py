@@ -162,39 +162,57 @@ async def in_line(conn: asyncpg.Connection, job_id: UUID) -> bool:
                                     "and j.seq = r.seq where j.id = $1)", job_id))  # fmt: skip
 
 
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
-    """When each of retention's rounds began and ended."""
-    noted: list[tuple[float, float]] = []
-    work = Retention.work
+class Rounds:
+    """When each of retention's rounds began and ended; the first one waits until it may begin."""
 
-    async def note(duty: Retention, store: MaintenanceStore) -> Next:
+    def __init__(self) -> None:
+        self.noted: list[tuple[float, float]] = []
+        self.wanted, self.allowed = asyncio.Event(), asyncio.Event()
+
+    async def note(self, duty: Retention, store: MaintenanceStore) -> Next:
+        self.wanted.set()
+        await self.allowed.wait()
         began = time.monotonic()
-        following = await work(duty, store)
-        noted.append((began, time.monotonic()))
+        following = await _work(duty, store)
+        self.noted.append((began, time.monotonic()))
         return following
 
-    monkeypatch.setattr(Retention, "work", note)
-    return noted
+
+_work = Retention.work
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    rounds = Rounds()
+
+    async def work(duty: Retention, store: MaintenanceStore) -> Next:
+        return await rounds.note(duty, store)
+
+    monkeypatch.setattr(Retention, "work", work)
+    return rounds
 
 
 @pytest.mark.alone
 @pytest.mark.timeout(300 if CHAOS_SECONDS else 120)
 async def test_retention_is_quick_beside_a_drain_at_full_speed(
-    connect_as: ConnectAs, config: Config, deeds: Deeds, slow: Slowness, rounds: list[tuple[float, float]]
+    connect_as: ConnectAs, config: Config, deeds: Deeds, slow: Slowness, rounds: Rounds
 ) -> None:
     conn = await connect_as("superuser")
     await crowd.ended(conn, BACKLOG, age="1 day")
     await conn.execute("update settings set value = '0.5' where name = 'RETENTION_DAYS'")
     done = asyncio.Event()
     async with maintained(config) as failed, asyncio.TaskGroup() as group:
+        # A new leader begins with its other duties: for seconds, which say nothing about how quick retention is.
+        async with asyncio.timeout(60):
+            await rounds.wanted.wait()
         began = time.monotonic()
         drained = group.create_task(drain(await connect_as("superuser"), done.is_set))
+        await until(lambda: drain_runs(conn), what="the drain runs")
+        rounds.allowed.set()
         await until(lambda: backlog_gone(conn), seconds=200, what="the backlog is gone")
         gone = time.monotonic()
         done.set()
-    # A new leader begins with its other duties: for seconds, which say nothing about how quick retention is.
-    deleting = [(first, last) for first, last in rounds if first < gone]
+    deleting = [(first, last) for first, last in rounds.noted if first < gone]
     seconds = deleting[-1][1] - deleting[0][0]
     worked = sum(last - first for first, last in deleting)
     deeds.say(f"a backlog of {BACKLOG} retired at {BACKLOG / seconds:.0f} jobs/s, {worked / seconds:.0%} of the time, "
@@ -242,6 +260,11 @@ async def drain(conn: asyncpg.Connection, enough: Callable[[], bool]) -> int:
 async def backlog_gone(conn: asyncpg.Connection) -> bool:
     return not await conn.fetchval("select exists (select from (select created_at from jobs order by id limit 1) j "
                                    "where created_at < now() - interval '1 hour')")  # fmt: skip
+
+
+async def drain_runs(conn: asyncpg.Connection) -> bool:
+    return bool(await conn.fetchval("select exists (select from jobs where created_at > now() - interval '1 hour' "
+                                    "and state = 'success')"))  # fmt: skip
 
 
 async def nothing_left(conn: asyncpg.Connection) -> bool:

@@ -8,13 +8,15 @@ from datetime import datetime
 import asyncpg
 
 from holdfast import Holdfast
-from tests.faults.conftest import NewFleet
+from tests.faults.conftest import CHAOS_SECONDS, NewFleet
 from tests.harness.fleet import judge
 from tests.harness.waiting import until
 
 PROCESSES = 8
 #: Handlers that run for longer than the new timeout, so many that every process gets some.
 SLOW = 12 * PROCESSES
+#: What arrives ten times a second, twice over.
+LOAD = 20 if CHAOS_SECONDS else 8
 
 
 async def test_a_setting_changed_under_load_is_in_force_in_eight_processes_within_five_seconds(
@@ -61,7 +63,7 @@ async def test_a_setting_changed_under_load_is_in_force_in_eight_processes_withi
 
 async def _load(hf: Holdfast) -> None:
     while True:
-        await hf.enqueue_many([("quick", {}), ("work", {"seconds": 0.01})] * 20)
+        await hf.enqueue_many([("quick", {}), ("work", {"seconds": 0.01})] * LOAD)
         await asyncio.sleep(0.1)
 
 

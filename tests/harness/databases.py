@@ -184,9 +184,10 @@ class Databases:
         """Take a database away, whoever is connected to it."""
         self._run(self._drop(name))
 
-    def create(self) -> str:
-        """The name of a new database with nothing in it."""
-        return self._run(self._create())
+    def create(self, template: str = "template1") -> str:
+        """The name of a new database with nothing in it, or a copy of another one."""
+        self._sessions.forget(template)  # nobody may be connected to what is copied
+        return self._run(self._create(template))
 
     def close(self) -> None:
         """Leave nothing on the server."""

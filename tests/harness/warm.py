@@ -28,9 +28,10 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, NoReturn
 
-__all__ = ["Process", "child", "ready", "run"]
+__all__ = ["WARM_CHILDREN", "Process", "child", "ready", "run"]
 
 #: What forks find imported. None of them starts a thread, opens a file or reads the environment for good.
 PRELOADED = (
@@ -44,6 +45,9 @@ PRELOADED = (
     "flask.cli",
     "httpx",
 )
+
+#: In the environment of a process: those that it starts for its handlers are forked, too.
+WARM_CHILDREN = "WARM_CHILDREN"
 
 #: What children of process executors are given of their worker's own flags: forks have that already, or need it not.
 PASSED_ON = ("-B", "-P")
@@ -269,14 +273,27 @@ def _take(files: Sequence[int], numbers: Sequence[int]) -> None:
         os.close(file)
 
 
+def _fork_children() -> None:
+    """Have a server of this process's own: orphans are adopted by their ancestors alone."""
+    global _server
+    _server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        _server.close()
+        _serve(theirs)
+    theirs.close()
+    launch = importlib.import_module("holdfast.worker.processes.launch")
+    launch.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": child})  # type: ignore[attr-defined]
+
+
 def _become(wish: dict[str, Any]) -> NoReturn:
     """Be the process that was asked for."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    gc.unfreeze()
     os.environ.clear()
     os.environ.update(wish["env"])
     os.chdir(wish["cwd"])
     time.tzset()
+    if os.environ.pop(WARM_CHILDREN, None):
+        _fork_children()
     arguments: list[str] = wish["arguments"]
     sys.orig_argv = [sys.executable, *arguments]
     if arguments[:2] == ["-W", "error"]:

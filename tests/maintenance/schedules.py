@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,6 @@ from holdfast.definitions.schedule import schedule_definition
 from holdfast.maintenance.duties.schedules import FireSchedules
 from holdfast.maintenance.patience import LeaseJudge
 from holdfast.store.database import Database
-from holdfast.store.kit_databases import prepare
 from holdfast.store.maintenance import MaintenanceStore
 from holdfast.telemetry.bus import Bus
 
@@ -104,14 +102,12 @@ class Clockwork:
 
 
 @asynccontextmanager
-async def clockwork(url: str) -> AsyncIterator[Clockwork]:
-    """All of it, over an empty database."""
-    config = Config.load(environment={}, database_url=url)
-    config = dataclasses.replace(config, origins={**config.origins, "database_url": "testing"})
-    await prepare(config)
+async def clockwork(config: Config) -> AsyncIterator[Clockwork]:
+    """All of it, over a database whose time can be moved."""
     database = Database(config, role="worker", size=2)
     await database.open()
-    conn = await asyncpg.connect(url, server_settings={"search_path": "holdfast, pg_catalog", "jit": "off"})
+    settings = {"search_path": "holdfast, pg_catalog", "jit": "off"}
+    conn = await asyncpg.connect(config.database_url, server_settings=settings)
     try:
         yield Clockwork(config, database, conn)
     finally:

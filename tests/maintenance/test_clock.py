@@ -6,7 +6,6 @@ The engine's time is shifted inside a schema of the testing kit, while a real wo
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +17,6 @@ import asyncpg
 import pytest
 
 from holdfast import Config, Context, Holdfast, Retry, RetryPolicy, Snooze
-from holdfast.store.kit_databases import prepare
 from holdfast.telemetry.events import ClockJumped
 from tests.faults.conftest import CHAOS_SECONDS
 from tests.harness.deeds import Deeds
@@ -32,13 +30,10 @@ pytestmark = [pytest.mark.calm, pytest.mark.timeout(120)]
 
 
 @pytest.fixture
-async def hf(empty_database_url: str) -> AsyncIterator[Holdfast]:
+async def hf(clockwork_config: Config) -> AsyncIterator[Holdfast]:
     """An app on a database whose engine time can be shifted."""
-    config = Config.load(environment={}, database_url=empty_database_url)
-    config = dataclasses.replace(config, origins={**config.origins, "database_url": "testing"})
-    await prepare(config)
-    app = Holdfast(empty_database_url)
-    app.config = config
+    app = Holdfast(clockwork_config.database_url)
+    app.config = clockwork_config
     app._disconnected()
     async with app:
         yield app

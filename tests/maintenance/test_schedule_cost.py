@@ -15,7 +15,7 @@ from tests.harness.waiting import until
 
 SCHEDULES = 10_000
 AT_ONCE = SCHEDULES if CHAOS_SECONDS else 1_000
-SECONDS = 60.0 if CHAOS_SECONDS else 15.0
+SECONDS = 60.0 if CHAOS_SECONDS else 10.0
 
 pytestmark = [pytest.mark.calm, pytest.mark.timeout(240)]
 

@@ -12,11 +12,12 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from holdfast.config import Config
 from holdfast.definitions.schedule import schedule_definition
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.maintenance.duties.schedules import FireSchedules, decision_on
@@ -27,21 +28,31 @@ from tests.harness.deeds import Deeds
 from tests.maintenance.schedules import Clockwork, at, clockwork
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Havana", "Africa/Casablanca")
-START = at("2026-01-01 12:00")
-END = at("2027-01-01 12:00") if CHAOS_SECONDS else at("2026-11-20 12:00")
+#: The short form goes through the weeks in which those clocks are moved: each of them ahead, and each of them back.
+SPANS = (
+    {"year": ("2026-01-01 12:00", "2027-01-01 12:00")}
+    if CHAOS_SECONDS
+    else {"spring": ("2026-02-10 12:00", "2026-04-10 12:00"), "autumn": ("2026-09-28 12:00", "2026-11-06 12:00")}
+)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-async def world(empty_database_url: str) -> AsyncIterator[Clockwork]:
-    async with clockwork(empty_database_url) as made:
-        await made.set(START)
+async def world(clockwork_config: Config) -> AsyncIterator[Clockwork]:
+    async with clockwork(clockwork_config) as made:
         yield made
 
 
-def wall_fires(zone: str, *times: time) -> list[datetime]:
+class Span(NamedTuple):
+    """From when to when."""
+
+    start: datetime
+    end: datetime
+
+
+def wall_fires(span: Span, zone: str, *times: time) -> list[datetime]:
     """Each time of each day, once: the first time, or the end of the gap that it is in."""
     place, day, found = ZoneInfo(zone), date(2025, 12, 31), set()
     while day <= date(2027, 1, 2):
@@ -54,14 +65,14 @@ def wall_fires(zone: str, *times: time) -> list[datetime]:
                 moment -= timedelta(minutes=1)
             found.add(moment)
         day += DAY
-    return sorted(moment for moment in found if START < moment <= END)
+    return sorted(moment for moment in found if span.start < moment <= span.end)
 
 
 class Year:
     """What happens in it, by chance."""
 
-    def __init__(self, world: Clockwork, chance: random.Random) -> None:
-        self.world, self.chance, self.now = world, chance, START
+    def __init__(self, world: Clockwork, chance: random.Random, span: Span) -> None:
+        self.world, self.chance, self.now, self.end = world, chance, span.start, span.end
         self.leaders = [world.leader() for _ in range(2)]
         self.databases: list[Database] = []
         self.frozen: list[Any] = []
@@ -70,8 +81,8 @@ class Year:
     async def pass_by(self) -> None:
         """Go through the year in steps of chance."""
         stores = [MaintenanceStore(database) for database in self.databases]
-        while self.now < END:
-            self.now = min(END, self.now + self.chance.choice((HOUR / 3, 2 * HOUR, 7 * HOUR, DAY, 4 * DAY)))
+        while self.now < self.end:
+            self.now = min(self.end, self.now + self.chance.choice((HOUR / 3, 2 * HOUR, 7 * HOUR, DAY, 4 * DAY)))
             await self.world.set(self.now)
             deed = self.chance.choice(("lead", "double", "kill", "cut", "freeze", "thaw", "step", "deploy"))
             self.deeds[deed] = self.deeds.get(deed, 0) + 1
@@ -159,9 +170,12 @@ def definitions(release: int) -> Iterator[dict[str, Any]]:
         yield schedule_definition(f"alone {zone[-6:]}", cron="45 1,13 * * *", catch_up=31 * 86_400, **common)
 
 
-async def test_each_fire_time_of_a_year_is_decided_exactly_once(world: Clockwork, deeds: Deeds) -> None:
-    chance = random.Random(f"{CHAOS_SEED} schedules")
-    year = Year(world, chance)
+@pytest.mark.parametrize("name", SPANS)
+async def test_each_fire_time_of_a_year_is_decided_exactly_once(world: Clockwork, deeds: Deeds, name: str) -> None:
+    span = Span(*map(at, SPANS[name]))
+    await world.set(span.start)
+    chance = random.Random(f"{CHAOS_SEED} schedules {name}")
+    year = Year(world, chance, span)
     for _ in range(2):
         database = Database(world.config, role="worker", size=2)
         await database.open()
@@ -179,10 +193,11 @@ async def test_each_fire_time_of_a_year_is_decided_exactly_once(world: Clockwork
         for kind, times in (
             ("night", [time(2, 30)]), ("midnight", [time(0, 15), time(1, 15)]), ("alone", [time(1, 45), time(13, 45)]),
         ):  # fmt: skip
-            fires = await fires_of(world, f"{kind} {zone[-6:]}")
-            assert [fire_at for fire_at, _, _ in fires] == wall_fires(zone, *times), f"{kind} {zone[-6:]}"
+            fires = await fires_of(world, f"{kind} {zone[-6:]}", span.end)
+            assert [fire_at for fire_at, _, _ in fires] == wall_fires(span, zone, *times), f"{kind} {zone[-6:]}"
             assert {outcome for _, outcome, _ in fires} <= ({"fired", "skipped"} if kind == "alone" else {"fired"})
-        await check_window(world, f"window {zone[-6:]}", wall_fires(zone, *(time(hour) for hour in range(0, 24, 3))))
+        expected = wall_fires(span, zone, *(time(hour) for hour in range(0, 24, 3)))
+        await check_window(world, f"window {zone[-6:]}", expected, span.end)
     doubles = "select count(*) - count(distinct job_id) from schedule_fires where job_id is not null"
     assert await world.conn.fetchval(doubles) == 0
     made = "select count(*) from schedule_fires where job_id is not null"
@@ -191,23 +206,23 @@ async def test_each_fire_time_of_a_year_is_decided_exactly_once(world: Clockwork
     deeds.say(f"{await world.jobs()} jobs; {year.deeds}")
 
 
-async def fires_of(world: Clockwork, name: str) -> list[tuple[datetime, str, datetime]]:
+async def fires_of(world: Clockwork, name: str, until: datetime) -> list[tuple[datetime, str, datetime]]:
     rows = await world.conn.fetch(
         "select f.fire_at, f.outcome, f.decided_at from schedule_fires f join schedules s on s.id = f.schedule_id"
         " where s.name = $1 and f.fire_at <= $2 order by f.fire_at",
         name,
-        END,
+        until,
     )
     return [(row["fire_at"], row["outcome"], row["decided_at"]) for row in rows]
 
 
-async def check_window(world: Clockwork, name: str, expected: list[datetime]) -> None:
+async def check_window(world: Clockwork, name: str, expected: list[datetime], until: datetime) -> None:
     """Each fire time fired within the window, or a row says that it was missed; nothing else fired."""
     rows = await world.conn.fetch(
         "select f.* from schedule_fires f join schedules s on s.id = f.schedule_id"
         " where s.name = $1 and f.fire_at <= $2",
         name,
-        END,
+        until,
     )
     fired = {row["fire_at"]: row["decided_at"] for row in rows if row["outcome"] == "fired"}
     gaps = [(row["fire_at"], row["missed_to"]) for row in rows if row["missed_to"] is not None]

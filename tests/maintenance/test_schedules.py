@@ -10,6 +10,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from holdfast.config import Config
 from holdfast.definitions.schedule import schedule_definition
 from holdfast.maintenance.duties.schedules import decision_on
 from holdfast.telemetry.events import ScheduleFailed, ScheduleMissed
@@ -20,8 +21,8 @@ NOON = at("2026-05-04 12:00")
 
 
 @pytest.fixture
-async def world(empty_database_url: str) -> AsyncIterator[Clockwork]:
-    async with clockwork(empty_database_url) as made:
+async def world(clockwork_config: Config) -> AsyncIterator[Clockwork]:
+    async with clockwork(clockwork_config) as made:
         await made.set(NOON)
         yield made
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -18,7 +17,7 @@ from holdfast.errors import DatabaseUnavailable
 from holdfast.store import connections as pool
 from holdfast.store import servers
 from holdfast.store.embedded import EmbeddedPostgres
-from tests.harness.homes import copy_home
+from tests.harness.homes import copy_home, new_folder
 from tests.harness.slowness import Slowness
 from tests.harness.waiting import until
 from tests.lines import BlackHole, Line, over_lines
@@ -96,7 +95,7 @@ async def test_a_missing_socket_is_told_in_words(tmp_path: Path) -> None:
 @pytest.fixture
 async def pair() -> AsyncIterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
     """Two servers with the same login and data; which one takes writes is decided by the test."""
-    home = Path(tempfile.mkdtemp(prefix="hf-pair-"))
+    home = new_folder("hf-pair-")
     first, second = (EmbeddedPostgres(copy_home(home / name)) for name in "ab")
     try:
         await asyncio.gather(asyncio.to_thread(first.start), asyncio.to_thread(second.start))

@@ -99,6 +99,7 @@ async def test_a_verdict_reaches_a_handler(
     assert (ended.outcome, ended.state, ended.failures, ended.error_type) == ("failed", state, 1, "FailedByOperator")
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize(("verb", "state", "error"), VERDICTS[1:])
 async def test_a_verdict_ends_a_process(database_url: str, tmp_path: Path, verb: str, state: str, error: str) -> None:
     mark = tmp_path / "mark"
@@ -158,6 +159,7 @@ async def handling(executor: str, database_url: str, mark: Path) -> AsyncIterato
             yield hf, job.id
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize("verb", RUNNING)
 @pytest.mark.parametrize("executor", ["async", "thread", "process"])
 async def test_every_verb_against_a_running_handler(

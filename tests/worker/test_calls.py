@@ -165,6 +165,7 @@ async def _again_and_again(call_next: Next) -> Any:
     return await call_next()
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize("executor", ["async", "thread", "process"])
 async def test_no_call_begins_after_the_job_was_completed_by_its_transaction(
     hf: Holdfast, executor: str, caplog: pytest.LogCaptureFixture

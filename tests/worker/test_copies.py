@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+from pathlib import Path
 
 import pytest
+
+from tests.harness import warm
 
 FORKS = """
 import asyncio, os, sys
@@ -55,10 +57,11 @@ print(os.wait()[1] >> 8)
 
 @pytest.mark.parametrize("way", ["task", "callback", "profiled", "traced", "both", "bare", "awaited"])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_copy_ends_where_it_would_give_the_loop_back(loop: str, way: str) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", FORKS, loop, way], capture_output=True, text=True, check=True, timeout=60
-    )
+def test_a_copy_ends_where_it_would_give_the_loop_back(tmp_path: Path, loop: str, way: str) -> None:
+    script = tmp_path / "forks.py"
+    script.write_text(FORKS)
+    ran = warm.run([str(script), loop, way], env=os.environ, cwd=tmp_path, timeout=60)
+    assert ran.returncode == 0, ran.stderr
     said = ran.stdout.splitlines()
     assert [line for line in said if line.startswith("copy")] == ["copy works"] * (way != "bare")
     assert ("worker turns" in said) is (way != "both")
@@ -91,6 +94,9 @@ run(main(), sys.argv[1])
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_program_that_a_handler_forks_can_be_terminated(loop: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", DEAF, loop], capture_output=True, text=True, check=True, timeout=60)
+def test_a_program_that_a_handler_forks_can_be_terminated(tmp_path: Path, loop: str) -> None:
+    script = tmp_path / "deaf.py"
+    script.write_text(DEAF)
+    ran = warm.run([str(script), loop], env=os.environ, cwd=tmp_path, timeout=60)
+    assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == ["-15", "False"] * 2

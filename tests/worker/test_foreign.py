@@ -73,7 +73,7 @@ _MANNERS = {
 }
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet", "warm_children")
 @pytest.mark.parametrize("executor", EVERYWHERE)
 async def test_middleware_that_misbehaves_harms_its_own_attempt_alone(hf: Holdfast, executor: str) -> None:
     innocent = f"{executor} innocent"
@@ -165,6 +165,7 @@ async def test_a_lifespan_that_exits_does_so_where_the_worker_is_waited_for(
         await _burst(hf, declared=lifespans.hf)
 
 
+@pytest.mark.usefixtures("warm_children")
 @pytest.mark.parametrize("name", ["exit", "canceled", "no-yield"])
 async def test_a_lifespan_that_fails_in_a_child_fails_the_job(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, name: str

@@ -25,6 +25,8 @@ from tests.worker.children import begun, children, opened, run_through
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 @pytest.fixture
 async def hf(database_url: str) -> AsyncIterator[Holdfast]:
@@ -65,6 +67,7 @@ print(hf.sync.get(job).last_error)
     assert '`if __name__ == "__main__":`' in fault
 
 
+@pytest.mark.usefixtures("cold_children")
 async def test_the_handler_runs_in_the_main_thread_of_another_process(hf: Holdfast) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     job = await run_through(
@@ -78,6 +81,7 @@ async def test_the_handler_runs_in_the_main_thread_of_another_process(hf: Holdfa
     assert not any("postgres" in argument or "password" in argument for argument in told["arguments"])
 
 
+@pytest.mark.usefixtures("cold_children")
 async def test_a_default_timeout_of_sockets_does_not_keep_handlers_from_running(
     hf: Holdfast,
 ) -> None:
@@ -324,6 +328,7 @@ def test_handlers_of_the_main_program(database_url: str, tmp_path: Path, how: st
     assert done.stdout.splitlines() == ["loaded as __main__", f"loaded as {name}", "144"], done.stderr
 
 
+@pytest.mark.usefixtures("cold_children")
 async def test_an_error_of_the_import_fails_the_job_with_that_error(
     hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,6 +384,7 @@ async def test_a_child_brings_its_own_connection(hf: Holdfast, conn: asyncpg.Con
     assert child.parent_id == job.id
 
 
+@pytest.mark.usefixtures("cold_children")
 async def test_process_handlers_run_even_if_sigchld_is_ignored(hf: Holdfast) -> None:
     """As under a supervisor that does so: every handler in a process died of it."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)

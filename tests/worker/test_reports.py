@@ -23,6 +23,8 @@ from tests.worker.lapse import lapse
 
 ONCE = RetryPolicy(max_attempts=1)
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 @pytest.fixture
 async def hf(database_url: str) -> AsyncIterator[Holdfast]:

@@ -135,6 +135,7 @@ async def test_others_are_settled_beside_a_statement_that_takes_long(hf: Holdfas
     await task
 
 
+@pytest.mark.usefixtures("warm_children")
 async def test_a_result_that_is_too_large_fails_its_job_at_once(database_url: str) -> None:
     async with opened(database_url, oversized.hf) as hf:
         kinds = ["async", "thread", "process", "transaction", "process transaction"]
