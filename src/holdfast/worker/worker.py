@@ -34,7 +34,7 @@ from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.telemetry.narrator import narrate
 from holdfast.worker.attempts import Attempts
-from holdfast.worker.blockage import Blockage, Blocker
+from holdfast.worker.blockage import Blockage
 from holdfast.worker.circuits import Circuits
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.copies import alone_in_its_loop
@@ -56,6 +56,7 @@ from holdfast.worker.runners import Runners
 from holdfast.worker.schedules import DeclareSchedules
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.settlement import SettlementService
+from holdfast.worker.silence import Blocker, Silence
 from holdfast.worker.slots import Slots
 from holdfast.worker.starts import Starts
 from holdfast.worker.surrender import Surrender
@@ -164,6 +165,7 @@ class Worker:
             stack.push_async_callback(reports.close)
             declared = [t.circuit for t in self._types.values() if t.circuit is not None]
             self._circuits = Circuits(CircuitStore(self._database, self.id), declared)
+            silence = Silence()
             self._execution = Execution(
                 self._config,
                 self.id,
@@ -181,6 +183,7 @@ class Worker:
                 payloads=Payloads(self._store, self._bus),
                 elsewhere=Elsewhere(self._store, stand_back=self._stand_back),
                 circuits=self._circuits,
+                silence=silence,
             )
             aside = self._aside = Aside(self._bus)
             self._blockage = Blockage(
@@ -191,6 +194,7 @@ class Worker:
                 stuck_after_seconds=self._stuck_after,
                 drain_over=lambda: self._drain.over_at(self.told_to_stop),
                 give_up=self._give_loop_up,
+                silence=silence,
             )
             self._keeper = LeaseKeeper(
                 self._config,
