@@ -5,8 +5,8 @@ of the event loop only if the handler is still running at the loop's next iterat
 
 A handler or middleware that ignores its cancellation counts as stuck some time after its deadline.
 
-A deadline moves by the time in which something else blocked the event loop: its handler could not use that time, however
-little it needed.
+A deadline moves by the time in which something else blocked the event loop: its handler could not use that time,
+however little it needed.
 """
 
 from __future__ import annotations

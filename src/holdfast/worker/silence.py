@@ -37,7 +37,7 @@ class Blocker(NamedTuple):
 
 
 class Silent(NamedTuple):
-    """A time in which the event loop did not respond, from the last pulse on, and who was seen to block it, and when."""
+    """A time from the last pulse on in which the event loop did not respond, and who was seen to block it, and when."""
 
     since: float
     until: float
