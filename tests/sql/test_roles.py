@@ -45,7 +45,7 @@ OPERATORS = EVERYBODY | {
     "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after", "correlated_ids", "job_family",
     "clean_up_as", "list_failures",
-    "pause_subject", "resume_subject", "list_steering",
+    "pause_subject", "resume_subject", "list_steering", "claims_ended",
     "pause_scope", "resume_scope", "pause_scope_as", "resume_scope_as",
     "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
     "operator_request_as", "close_type", "open_type", "list_closed_types",

@@ -59,7 +59,7 @@ to holdfast_operator;
 
 -- Steering, and what operators see of it.
 grant execute on function
-  holdfast.pause_subject, holdfast.resume_subject, holdfast.list_steering,
+  holdfast.pause_subject, holdfast.resume_subject, holdfast.list_steering, holdfast.claims_ended,
   holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
   holdfast.operator_request, holdfast.operator_request_as, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
   holdfast.list_lanes, holdfast.lane_slots, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,

@@ -2616,6 +2616,39 @@ CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts 
 $$;
 ALTER FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) IS 'Payloads of jobs that this worker has claimed, with the cursors that earlier attempts left; no row for jobs it has lost.';
+CREATE FUNCTION holdfast.claims_ended() RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  claiming text[] := claims_under_way();
+begin
+  for look in 1..50 loop
+    exit when claiming = '{}';
+    perform pg_sleep(0.01);
+    claiming := claims_under_way(claiming);
+  end loop;
+  return claiming = '{}';
+end
+$$;
+ALTER FUNCTION holdfast.claims_ended() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claims_ended() IS 'Wait until all claims have ended that are under way now, half a second at most: they may not have seen what was just committed, such as a pause, and may take jobs that are recorded after it.';
+CREATE FUNCTION holdfast.claims_under_way(among text[] DEFAULT NULL::text[]) RETURNS text[]
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(array_agg(l.virtualtransaction), '{}')
+  from pg_locks l
+  where l.locktype = 'advisory'
+    and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    and (l.classid::bigint << 32) | l.objid::bigint = claim_barrier()
+    and l.objsubid = 1
+    and l.mode = 'ShareLock'
+    and l.granted
+    and (among is null or l.virtualtransaction = any (among))
+$$;
+ALTER FUNCTION holdfast.claims_under_way(among text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claims_under_way(among text[]) IS 'The transactions that are claiming now, of those given, or of all.';
 CREATE FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone DEFAULT '-infinity'::timestamp with time zone, after_job uuid DEFAULT '00000000-0000-0000-0000-000000000000'::uuid, max_rows integer DEFAULT 1000) RETURNS TABLE(changed integer, reached_run_at timestamp with time zone, reached_job uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -14274,6 +14307,9 @@ GRANT ALL ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time 
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claims_ended() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claims_ended() TO holdfast_operator;
+REVOKE ALL ON FUNCTION holdfast.claims_under_way(among text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.clamp_leases(after uuid, max_rows integer) FROM PUBLIC;

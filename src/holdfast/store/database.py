@@ -42,8 +42,8 @@ LOCK_SECONDS = 10.0
 _REPEATS = 5
 #: Statements that only read, and so can be repeated when the connection was cut.
 READS = frozenset({
-    "accepted_payloads", "answered_key", "attempts_page", "backlog", "claim_mark", "correlated_ids", "current_step",
-    "drain_state", "due_schedules", "ended_attempts", "events_page", "explain", "find_events_token",
+    "accepted_payloads", "answered_key", "attempts_page", "backlog", "claim_mark", "claims_ended", "correlated_ids",
+    "current_step", "drain_state", "due_schedules", "ended_attempts", "events_page", "explain", "find_events_token",
     "find_events_tokens", "find_key", "find_keys", "get_jobs", "get_letters", "is_maintained", "issue_events_token",
     "items_page", "job_family", "job_result", "job_statistics", "job_totals", "keys_after", "list_audit", "list_bulks",
     "list_circuits", "list_controls", "list_failures", "list_fires", "list_jobs", "list_lanes", "list_queues",

@@ -305,6 +305,41 @@ as $$
   select hashtextextended(current_schema() || '.claims', 0)
 $$;
 
+-- The transactions that are claiming now, of those given, or of all.
+create or replace function claims_under_way(among text[] default null) returns text[]
+language sql volatile
+set search_path from current
+as $$
+  select coalesce(array_agg(l.virtualtransaction), '{}')
+  from pg_locks l
+  where l.locktype = 'advisory'
+    and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    and (l.classid::bigint << 32) | l.objid::bigint = claim_barrier()
+    and l.objsubid = 1
+    and l.mode = 'ShareLock'
+    and l.granted
+    and (among is null or l.virtualtransaction = any (among))
+$$;
+
+-- Wait until all claims have ended that are under way now, half a second at most: they may not have seen what was just
+-- committed, such as a pause, and may take jobs that are recorded after it. Claims do not wait for this. Answers whether
+-- all of them have ended.
+create or replace function claims_ended() returns boolean
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  claiming text[] := claims_under_way();
+begin
+  for look in 1..50 loop
+    exit when claiming = '{}';
+    perform pg_sleep(0.01);
+    claiming := claims_under_way(claiming);
+  end loop;
+  return claiming = '{}';
+end
+$$;
+
 create or replace trigger controls_begin_limit
   after insert or update on controls
   for each row
