@@ -25,6 +25,7 @@ CALLS = {
     "tenant_items_page": "tenant_items_page($1, $2, null, 10)",
     "tenant_request": "tenant_request($1, 'cancel', $2, 'me', null)",
     "waiting_jobs": "waiting_jobs($1, 10)",
+    "count_repeats": "count_repeats($1, '{x}', array[$2::uuid::text], '{k}')",
     "answered_key": "answered_key($1, $2::uuid::text, 'x', '{}'::jsonb)",
 }
 #: Those that are about keys, and know no tenant before they have found one.

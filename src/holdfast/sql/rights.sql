@@ -11,7 +11,7 @@ grant execute on function
   holdfast.release_held, holdfast.request, holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events,
   holdfast.get_progress, holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids,
   holdfast.attempts_page,
-  holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
+  holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key, holdfast.count_repeats,
   holdfast.other_names
 to holdfast_api, holdfast_worker, holdfast_operator;
 
@@ -46,7 +46,7 @@ to holdfast_worker;
 grant execute on function
   holdfast.submit, holdfast.submit_free, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs,
   holdfast.job_result, holdfast.tenant_items,
-  holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
+  holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key, holdfast.count_repeats,
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe,
   holdfast.issue_events_token, holdfast.find_events_token
 to holdfast_client;

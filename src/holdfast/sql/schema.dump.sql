@@ -3168,6 +3168,29 @@ CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS b
 $$;
 ALTER FUNCTION holdfast.count_ready(streams integer[], up_to integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) IS 'How many entries these streams have, parked ones included, counted no further than asked.';
+CREATE FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(count_repeats.tenant);
+  return (
+    select count(*)
+    from unnest(types, keys, dedup_keys) as asked (type, key, dedup_key)
+    where exists (
+        select
+        from idempotency_keys k
+        join jobs j on j.id = k.job_id and j.tenant = k.tenant
+        where k.tenant = count_repeats.tenant and k.key = asked.key)
+      or asked.key is null and exists (
+        select
+        from jobs j
+        where j.tenant = count_repeats.tenant and j.type = asked.type and j.dedup_key = asked.dedup_key));
+end
+$$;
+ALTER FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) IS 'How many of these intents only repeat what their idempotency or dedup key has a job for.';
 CREATE FUNCTION holdfast.counted_with(counted int8multirange, seq integer) RETURNS int8multirange
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -14334,6 +14357,11 @@ GRANT ALL ON FUNCTION holdfast.correlated_ids(correlation text, only_tenant text
 REVOKE ALL ON FUNCTION holdfast.correlated_tenants(correlation text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.costs_attempt(outcome text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;

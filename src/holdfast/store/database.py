@@ -42,15 +42,15 @@ LOCK_SECONDS = 10.0
 _REPEATS = 5
 #: Statements that only read, and so can be repeated when the connection was cut.
 READS = frozenset({
-    "accepted_payloads", "answered_key", "attempts_page", "backlog", "claim_mark", "claims_ended", "correlated_ids",
-    "current_step", "drain_state", "due_schedules", "ended_attempts", "events_page", "explain", "find_events_token",
+    "accepted_payloads", "answered_key", "attempts_page", "backlog", "claim_mark", "correlated_ids", "current_step",
+    "drain_state", "due_schedules", "ended_attempts", "events_page", "explain", "find_events_token",
     "find_events_tokens", "find_key", "find_keys", "get_jobs", "get_letters", "is_maintained", "issue_events_token",
     "items_page", "job_family", "job_result", "job_statistics", "job_totals", "keys_after", "list_audit", "list_bulks",
     "list_circuits", "list_controls", "list_failures", "list_fires", "list_jobs", "list_lanes", "list_queues",
     "list_schedules", "list_settings", "list_targets", "list_tenants", "list_types", "list_workers", "other_names",
     "other_shapes", "payload_limit", "payloads", "preview_bulk", "probe", "ready_streams", "search_jobs",
     "search_letters", "show_targets", "summaries", "tenant_items", "visible_jobs", "waiting_jobs", "work_left",
-    "worker_settings",
+    "worker_settings", "claims_ended", "count_repeats",
 })  # fmt: skip
 _CLOSE_SECONDS = 5.0
 _CHECK_SECONDS = 30.0

@@ -16,10 +16,14 @@ from holdfast.model.provenance import provenance
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
 
-__all__ = ["Ended", "LeftOut", "PublicJob", "StoredItem", "TenancyStore"]
+__all__ = ["Ended", "Keyed", "LeftOut", "PublicJob", "StoredItem", "TenancyStore"]
 
 #: Why an intent was not recorded with the others.
 LeftOut = Literal["locked", "refused"]
+
+
+#: The type of an intent, its idempotency key and its dedup key.
+Keyed = tuple[str, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +126,12 @@ class TenancyStore:
     async def probe(self) -> None:
         """Write, as a submission would. Raises DatabaseUnavailable with the reason if that fails."""
         await self._session.rows("probe")
+
+    async def repeats(self, tenant: str, keyed: Sequence[Keyed]) -> int:
+        """How many of these intents only repeat what their keys have a job for."""
+        columns = [list(column) for column in zip(*keyed, strict=True)]
+        (row,) = await self._session.rows("count_repeats", tenant, *columns)
+        return int(row[0])
 
     async def waiting(self, tenant: str, up_to: int) -> int:
         """How many jobs wait, counted no further than `up_to`."""

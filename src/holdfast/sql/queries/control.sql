@@ -33,6 +33,10 @@ select holdfast.tenant_request($1, $2, $3, holdfast.as_caller($4, $8, $9), $5, $
 -- How many jobs of a tenant wait, counted up to a number.
 select holdfast.waiting_jobs($1, $2);
 
+-- name: count_repeats
+-- How many intents have a job already, by their keys.
+select holdfast.count_repeats($1, $2::text[], $3::text[], $4::text[]);
+
 -- name: find_key
 -- The valid key with this digest, and whether any key exists.
 select any_key, id, tenant, name, scopes, requests_per_second, max_waiting, seconds_left
