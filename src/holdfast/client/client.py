@@ -16,6 +16,7 @@ from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.job_ref import JobRef
 from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
+from holdfast.client.recognition import recognized
 from holdfast.client.refusals import judge
 from holdfast.definitions.json_text import JsonText, encode_plain
 from holdfast.definitions.registry import Registry
@@ -225,6 +226,8 @@ class Client:
         else:
             for start in range(0, len(new), BATCH):
                 answers += await self._store.enqueue(new[start : start + BATCH])
+        if self._acceptance is None:  # strangers' payloads are recorded as they were sent
+            answers = await recognized(self._store, self._registry, new, answers)
         for place in sorted(answered):
             answers.insert(place, answered[place])
         if self._bus.hears(JobEnqueued):
@@ -284,7 +287,7 @@ class Client:
 
     async def record(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents that were checked elsewhere, past all middleware."""
-        return await self._store.enqueue(intents)
+        return await recognized(self._store, self._registry, intents, await self._store.enqueue(intents))
 
     async def get(self, job_id: JobId) -> Job:
         """The job as it stands; NotFound if there is none."""
