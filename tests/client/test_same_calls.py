@@ -62,7 +62,8 @@ class Data:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(1, True), (1, 1.0), (0.0, -0.0), ([1], (1,)), ({1}, {True}), ({(1,)}, {(True,)}), ({"a": 1}, {"a": True}), ([1, 2], [2, 1]),
+    [(1, True), (1, 1.0), (0.0, -0.0), ([1], (1,)), ({1}, {True}), ({(1,)}, {(True,)}),
+     ({"a": 1}, {"a": True}), ([1, 2], [2, 1]),
      ({"a": 1}, {"b": 1}), ([1], [1, 2]), (object(), object())],
 )  # fmt: skip
 def test_what_json_can_show_is_never_the_same(one: Any, other: Any) -> None:

@@ -14,6 +14,9 @@ from holdfast.worker.endings import Late, NotBegun, RemoteFailure, bare, signal_
 
 __all__ = ["DRAINED", "STRUCK", "Verdicts", "canceled", "not_begun"]
 
+#: A snooze that is shorter lasts this much longer with each attempt that cost nothing, up to the longest.
+_SHORT_SECONDS, _FLOOR_SECONDS, _LONGEST_FLOOR_SECONDS = 0.1, 0.01, 1.0
+
 #: The text that earlier systems and their users know.
 DRAINED = "Job was interrupted by user"
 
@@ -47,10 +50,11 @@ class Verdicts:
             case Hold():
                 return _failed(claimed, error, failure="hold")
             case CircuitOpen(delay_seconds=float(delay), circuit=circuit):
+                delay = _unhurried(claimed, delay)
                 return self.interrupted(claimed) or Outcome.snoozed(delay, str(error), circuit=circuit or None)
             case Snooze(delay_seconds=float(delay)):
                 reason = _failed(claimed, error).message
-                return self.interrupted(claimed) or Outcome.snoozed(delay, reason or "")
+                return self.interrupted(claimed) or Outcome.snoozed(_unhurried(claimed, delay), reason or "")
             case Fatal():
                 return _failed(claimed, error, failure="fatal")
             case Retry(delay_seconds=delay):
@@ -78,6 +82,12 @@ class Verdicts:
                 return Outcome.handed_back("the worker drained")
             case "lease":
                 return Outcome.handed_back("the lease could not be renewed")
+
+
+def _unhurried(claimed: Claimed, delay: float) -> float:
+    """The delay of a snooze: short ones become longer each time, or a job could spin at no cost and never end."""
+    free = max(0, claimed.claim.attempt - claimed.claim.failures - 1)
+    return max(delay, min(_LONGEST_FLOOR_SECONDS, free * _FLOOR_SECONDS)) if delay < _SHORT_SECONDS else delay
 
 
 def not_begun(fault: NotBegun) -> Outcome:
