@@ -60,8 +60,8 @@ OPERATORS = EVERYBODY | {
     "list_schedules", "list_fires",
 }  # fmt: skip
 CLIENTS = {
-    "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",
-    "tenant_items_page",
+    "submit", "submit_free", "refused_intents", "public_jobs", "job_standings", "visible_jobs", "job_result",
+    "tenant_items", "tenant_items_page",
     "payload_limit", "tenant_request", "waiting_jobs", "accepted_payloads", "answered_key",
     "count_repeats",
     "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",

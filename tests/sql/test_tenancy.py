@@ -17,6 +17,8 @@ CALLS = {
     "submit": "submit(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb], array[$2::uuid])",
     "submit_free": "submit_free(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb],"
     " array[$2::uuid])",
+    "refused_intents": "refused_intents(array[$1], array[$2::uuid::text], array['x'], array['{}'::jsonb],"
+    " array[null::jsonb])",
     "public_jobs": "public_jobs(array[$1], array[$2::uuid])",
     "job_standings": "job_standings(array[$1], array[$2::uuid])",
     "visible_jobs": "visible_jobs(array[$1], array[$2::uuid])",

@@ -44,7 +44,7 @@ to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
 grant execute on function
-  holdfast.submit, holdfast.submit_free, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs,
+  holdfast.submit, holdfast.submit_free, holdfast.refused_intents, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs,
   holdfast.job_result, holdfast.tenant_items,
   holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key, holdfast.count_repeats,
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe,

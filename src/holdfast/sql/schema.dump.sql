@@ -9770,6 +9770,34 @@ end
 $$;
 ALTER FUNCTION holdfast.refuse_stream() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.refuse_stream() IS 'Checked when a stream is created, once for all jobs of its tenant, queue and type: later jobs pay nothing for it.';
+CREATE FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) RETURNS TABLE(item integer, code text, message text, "constraint" text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  for position in 1 .. coalesce(cardinality(types), 0) loop
+    perform refuse_no_tenant(tenants[position]);
+    begin
+      perform check_enqueue(
+        types[position:position], payloads[position:position], options[position:position], tenants[position]);
+      perform check_texts(creators[position], null);
+      if options[position] ->> 'idempotency_key' is null then
+        perform refuse_closed(types[position:position], '{}');
+        if options[position] ->> 'parent_id' is not null then
+          perform with_lineage(options[position:position], tenants[position], '{}');
+        end if;
+      end if;
+    exception
+      when sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception then
+        get stacked diagnostics code = returned_sqlstate, message = message_text, "constraint" = constraint_name;
+        item := position;
+        return next;
+    end;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) IS 'Those of the intents that `submit` refuses whatever else is recorded, each with its error, and nothing is recorded.';
 CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -14775,6 +14803,8 @@ REVOKE ALL ON FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fau
 GRANT ALL ON FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fault text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_setting() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_stream() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) FROM PUBLIC;

@@ -9,12 +9,14 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from holdfast.errors import HoldfastError
 from holdfast.model.job import Enqueued
 from holdfast.model.key import Caller
 from holdfast.model.options import Intent
 from holdfast.model.provenance import provenance
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
+from holdfast.store.faults import refusal
 
 __all__ = ["Ended", "Keyed", "LeftOut", "PublicJob", "StoredItem", "TenancyStore"]
 
@@ -93,6 +95,11 @@ class TenancyStore:
             else:
                 answers[row["item"] - 1] = Enqueued(row["job_id"], State(row["state"]), row["outcome"])
         return answers
+
+    async def refused(self, intents: Sequence[Intent]) -> dict[int, HoldfastError]:
+        """The intents that would be refused, by position, each with its error; nothing is recorded."""
+        rows = await self._session.rows("refused_intents", *_columns(intents)[:-1])
+        return {row["item"] - 1: refusal(row["code"], row["message"], row["constraint"]) for row in rows}
 
     async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:
         """The jobs that exist among (tenant, id), in no order."""

@@ -10,6 +10,11 @@ select item, job_id, state, outcome
 from holdfast.submit_free(
   $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
 
+-- name: refused_intents
+-- Those that would be refused, and why.
+select item, code, message, "constraint"
+from holdfast.refused_intents($1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[]);
+
 -- name: visible_jobs
 -- What clients may know about jobs.
 select id, tenant, type, state, target, holdfast.readable(created_at) as created_at, holdfast.readable(updated_at) as updated_at,
