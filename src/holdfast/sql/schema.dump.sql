@@ -6378,6 +6378,17 @@ CREATE FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, die
 $$;
 ALTER FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) IS 'Jobs after the given one, by id, and whether their retention is over: that of dead ones begins when they are acknowledged.';
+CREATE FUNCTION holdfast.keep_settings() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'rows of settings cannot be deleted; to reset a setting, set its value to null'
+    using errcode = 'HF002';
+end
+$$;
+ALTER FUNCTION holdfast.keep_settings() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.keep_settings() IS 'Refuse to delete settings: without its row a setting has no default, and every claim would fail.';
 CREATE FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -14172,6 +14183,7 @@ CREATE TRIGGER guard_names BEFORE UPDATE OF tenant, queue, type ON holdfast.stre
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW EXECUTE FUNCTION holdfast.begin_limit();
+CREATE TRIGGER kept BEFORE DELETE OR TRUNCATE ON holdfast.settings FOR EACH STATEMENT EXECUTE FUNCTION holdfast.keep_settings();
 CREATE TRIGGER note_created AFTER INSERT ON holdfast.jobs FOR EACH ROW WHEN ((new.state = 'created'::text)) EXECUTE FUNCTION holdfast.note_created();
 CREATE TRIGGER printable BEFORE INSERT ON holdfast.streams FOR EACH ROW WHEN ((holdfast.unprintable(new.tenant) OR holdfast.unprintable(new.queue) OR holdfast.unprintable(new.type))) EXECUTE FUNCTION holdfast.refuse_stream();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.api_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
@@ -14594,6 +14606,7 @@ REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, 
 REVOKE ALL ON FUNCTION holdfast.judge_circuit(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.keep_settings() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
