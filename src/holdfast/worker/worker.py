@@ -299,6 +299,9 @@ class Worker:
         finally:
             for claimed in self._claimed.all():
                 claimed.stop("drain")  # handlers in threads go on when this is canceled, and must know
+            if not self.stuck and any(claimed.running for claimed in self._claimed.all()):
+                with contextlib.suppress(asyncio.CancelledError):  # canceled again: at once
+                    await self._part()
             watch.cancel()
             self._settlement.stop()
             for service in (*self._services, self._intake, self._intake.beginnings):
@@ -347,6 +350,14 @@ class Worker:
             # The process that replaces this one settles them; until then, their leases must last.
             with contextlib.suppress(DatabaseUnavailable):
                 await self._store.renew(self.stuck, seconds=_GOODBYE_SECONDS)
+
+    async def _part(self) -> None:
+        """When this is canceled: handlers that see that they must stop may end, and are settled, if that is quick."""
+        self._intake.stop()
+        await self._drain.idle(time.monotonic() + _GOODBYE_SECONDS, or_hurry=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._settlement.empty.wait()
 
     def _stand_back(self, stream: int, seconds: float) -> None:
         self._intake.stand_back(stream, seconds)
