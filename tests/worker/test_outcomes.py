@@ -176,6 +176,20 @@ def test_short_snoozes_become_longer_so_that_no_job_spins(error: Snooze) -> None
     assert delay(1000, failures=999) == asked
 
 
+async def test_a_snooze_without_a_delay_fails_and_says_why(hf: Holdfast) -> None:
+    class Later(Snooze):
+        def __init__(self) -> None: ...
+
+    @hf.job("wait", retry=RetryPolicy(max_attempts=1))
+    async def wait(ctx: Context) -> None:
+        raise Later
+
+    job = await wait.enqueue()
+    await hf.run_worker(burst=True)
+    dead = await hf.get(job.id)
+    assert (dead.state, dead.last_error) == ("dead", "Later has no delay: its __init__ must call that of Snooze")
+
+
 async def test_hold_keeps_the_job_for_a_person_and_resume_goes_on(hf: Holdfast) -> None:
     @hf.job("charge")
     async def charge(ctx: Context) -> str:

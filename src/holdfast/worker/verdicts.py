@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import cast
 
-from holdfast.errors import CircuitOpen, Fatal, Hold, Retry, Snooze
+from holdfast.errors import CircuitOpen, Fatal, Hold, InvalidInput, Retry, Snooze
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.worker.claimed import Claimed, Interrupt
 from holdfast.worker.endings import Late, NotBegun, RemoteFailure, bare, signal_of
@@ -55,6 +55,9 @@ class Verdicts:
             case Snooze(delay_seconds=float(delay)):
                 reason = _failed(claimed, error).message
                 return self.interrupted(claimed) or Outcome.snoozed(_unhurried(claimed, delay), reason or "")
+            case Snooze():
+                told = f"{type(error).__name__} has no delay: its __init__ must call that of Snooze"
+                return self.interrupted(claimed) or _failed(claimed, InvalidInput(told))
             case Fatal():
                 return _failed(claimed, error, failure="fatal")
             case Retry(delay_seconds=delay):
