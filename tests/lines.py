@@ -23,6 +23,7 @@ class Line:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._bait: bytes | None = None
+        self._bait_asks = True
         #: Set once a connection has been made a hole.
         self.swallowed = asyncio.Event()
         self.accepted = 0
@@ -51,9 +52,9 @@ class Line:
         """Go on."""
         self._open.set()
 
-    def swallow(self, bait: bytes) -> None:
-        """Make a hole of the next connection over which somebody sends this; all others go on."""
-        self._bait = bait
+    def swallow(self, bait: bytes, *, answer: bool = False) -> None:
+        """Make a hole of the next connection over which somebody sends this, or the server does; all others go on."""
+        self._bait, self._bait_asks = bait, not answer
 
     def cut(self) -> None:
         """End every connection."""
@@ -92,7 +93,7 @@ class Line:
         try:
             while data := await reader.read(65536):
                 await self._open.wait()
-                if asks and self._bait is not None and self._bait in data:
+                if asks is self._bait_asks and self._bait is not None and self._bait in data:
                     self._bait = None
                     hole.set()
                     self.swallowed.set()

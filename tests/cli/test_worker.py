@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, State
+from holdfast.cli.children import ChildCommand
 from tests.cli.conftest import TASKS, Cli, Start, alive
 from tests.harness.inprocess import reached
 from tests.harness.waiting import until
@@ -92,6 +93,71 @@ async def test_children_drain_when_their_parent_is_killed(start: Start, hf: Hold
     workers.process.kill()
     await until(lambda: not any(alive(pid) for pid in children), seconds=20, what="children end")
     assert (await hf.get(napping)).state is State.SUCCESS
+
+
+async def test_a_process_whose_app_cannot_be_imported_for_some_seconds_comes_back(
+    start: Start, hf: Holdfast, tmp_path: Path
+) -> None:
+    """Somebody deploys: siblings go on, and the one that died is started until its app is there again."""
+    app, away = tmp_path / "deployed.py", tmp_path / "away"
+    app.write_text(_APP)
+    workers = start("worker", "--app", "deployed:hf", "--processes", 2, folder=tmp_path)
+    await until(lambda: len(workers.lines("started")) == 2)
+    app.rename(away)
+    victim, survivor = workers.children()
+    os.kill(victim, signal.SIGKILL)
+    await workers.wrote("cannot import its app, which could be imported before, and tries again in 1 s")
+    assert survivor in workers.children()
+    await reached(hf, await hf.enqueue("mine", {}), "success")
+    away.rename(app)
+    await until(lambda: len(workers.lines("started")) == 3)
+    workers.process.terminate()
+    assert await workers.ended() == 0
+
+
+async def test_a_process_that_is_replaced_while_its_app_cannot_be_imported_comes_back(
+    start: Start, hf: Holdfast, tmp_path: Path
+) -> None:
+    app, away = tmp_path / "deployed.py", tmp_path / "away"
+    app.write_text(_APP)
+    worker = start("worker", "--app", "deployed:hf", "--stuck-after", "0.2", folder=tmp_path)
+    stuck = await hf.enqueue("stubborn", {})
+    await reached(hf, stuck, "running")
+    app.rename(away)
+    await worker.wrote("it tries again in 1 s")
+    await reached(hf, stuck, "dead")
+    away.rename(app)
+    await until(lambda: len(worker.lines("started")) == 2)
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
+_APP = """
+import time
+from holdfast import Holdfast, RetryPolicy
+hf = Holdfast()
+
+@hf.job("mine")
+def mine(ctx): return __name__
+
+@hf.job("stubborn", timeout=0.2, retry=RetryPolicy(max_attempts=1))
+def stubborn(ctx): time.sleep(600)
+"""
+
+
+async def test_a_child_whose_app_stays_away_is_given_up_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not with the code after which a service manager does not start it again."""
+    monkeypatch.chdir(tmp_path)
+    arguments = ("worker", "--app", "missing:hf")
+    sibling = ChildCommand("worker 1", arguments, grace_seconds=1)
+    child = ChildCommand("worker 2", arguments, grace_seconds=1, siblings=[sibling], most_imports=1)
+    assert await child.run() == 2
+    assert not caplog.messages
+    sibling.imported = True
+    assert await child.run() == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
 
 
 async def test_a_wrong_type_ends_all_processes(start: Start) -> None:

@@ -99,7 +99,7 @@ async def test_a_dedup_key_holds_until_the_job_has_ended(hf: Holdfast) -> None:
     assert not (await hf.enqueue("greet", {"name": "Ada"}, dedup_key="d")).existing
 
 
-async def test_a_batch_is_answered_in_order(hf: Holdfast) -> None:
+async def test_a_batch_is_answered_in_order(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     jobs: list[tuple[Any, ...]] = [
         ("greet", {"name": "a"}),
         ("fail",),
@@ -112,6 +112,9 @@ async def test_a_batch_is_answered_in_order(hf: Holdfast) -> None:
     assert [ref.type for ref in answers] == [job[0] for job in jobs]
     assert [ref.outcome for ref in answers] == ["created", "created", "created", "existing", "conflict", "created"]
     assert answers[2].id == answers[3].id == answers[4].id
+    assert [ref.conflict for ref in answers] == [False] * 4 + [True, False]
+    (told,) = caplog.messages
+    assert "a job of greet was not recorded: the idempotency key 'k' belongs to job" in told
     assert (await hf.get(answers[5].id)).payload["name"] == "d"
     assert await hf.enqueue_many([]) == []
 

@@ -119,7 +119,7 @@ async def test_what_only_looks_is_asked_again_when_its_connection_was_cut(conn: 
     # Those of doctor have connections of their own, and those of the lease keeper are repeated by it.
     assert {name for name in found - READS if not name.startswith("doctor_")} == {"interrupted", "verify"}
     # These read tables, wait for others between two looks, or write without leaving anything.
-    assert READS - found == {"current_step", "drain_progress", "get_jobs", "probe"}
+    assert READS - found == {"claims_ended", "current_step", "drain_progress", "get_jobs", "probe"}
 
 
 async def test_the_engine_refuses_nonsense_for_every_setting(conn: asyncpg.Connection) -> None:

@@ -362,6 +362,17 @@ async def test_one_that_is_stopped_does_no_more(conn: asyncpg.Connection) -> Non
     assert json.loads(audit)["note"] == "too early"
 
 
+async def test_a_stop_in_a_portion_that_takes_long_says_so(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
+    await died(conn)
+    bulk_id = await start(conn, "requeue", "state:dead")
+    other = await connect_as("superuser")
+    async with other.transaction():
+        await other.execute("select from bulks where id = $1 for update", bulk_id)
+        with pytest.raises(asyncpg.LockNotAvailableError, match="in the middle of a portion"):
+            await conn.execute("select stop_bulk($1, 'bob')", bulk_id)
+    assert await conn.fetchval("select stop_bulk($1, 'bob')", bulk_id) == "stopping"
+
+
 async def test_a_second_leader_takes_nothing_that_the_first_works_on(
     conn: asyncpg.Connection, connect_as: ConnectAs
 ) -> None:

@@ -16,7 +16,8 @@ EVERYBODY = {
     "enqueue", "enqueue_many", "enqueue_plain", "submit", "submit_free", "release_held", "request", "get_jobs",
     "list_jobs",
     "get_attempts", "get_events", "get_progress", "get_items", "backlog", "summaries", "listed_ids", "attempts_page",
-    "events_page", "items_page", "payload_limit", "accepted_payloads", "answered_key", "other_names",
+    "events_page", "items_page", "payload_limit", "accepted_payloads", "answered_key", "count_repeats",
+    "other_names",
 }  # fmt: skip
 WORKERS = EVERYBODY | {
     "claim", "claim_from", "claim_by_id", "renew", "interrupted", "complete", "fail", "snooze", "hand_back",
@@ -45,7 +46,7 @@ OPERATORS = EVERYBODY | {
     "search_jobs", "job_statistics",
     "job_totals", "attempts_after", "events_after", "keys_after", "correlated_ids", "job_family",
     "clean_up_as", "list_failures",
-    "pause_subject", "resume_subject", "list_steering",
+    "pause_subject", "resume_subject", "list_steering", "claims_ended",
     "pause_scope", "resume_scope", "pause_scope_as", "resume_scope_as",
     "set_limit", "set_weight", "change_limits", "resolve_job", "operator_request",
     "operator_request_as", "close_type", "open_type", "list_closed_types",
@@ -60,9 +61,10 @@ OPERATORS = EVERYBODY | {
     "list_schedules", "list_fires",
 }  # fmt: skip
 CLIENTS = {
-    "submit", "submit_free", "public_jobs", "job_standings", "visible_jobs", "job_result", "tenant_items",
-    "tenant_items_page",
+    "submit", "submit_free", "refused_intents", "public_jobs", "job_standings", "visible_jobs", "job_result",
+    "tenant_items", "tenant_items_page",
     "payload_limit", "tenant_request", "waiting_jobs", "accepted_payloads", "answered_key",
+    "count_repeats",
     "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",
 }  # fmt: skip
 #: What may be read beside functions, by role.

@@ -99,3 +99,11 @@ async def test_sql_refuses_values_that_workers_and_retries_could_not_use(
     for statement in ("select change_setting($1, $2, 'ada')", "update settings set value = $2 where name = $1"):
         with pytest.raises(asyncpg.PostgresError, match=f"{name} must be"):
             await conn.execute(statement, name, value)
+
+
+@pytest.mark.parametrize("statement", ["delete from settings where name = 'RETENTION_DAYS'", "truncate settings"])
+async def test_rows_of_settings_cannot_be_deleted(conn: asyncpg.Connection, statement: str) -> None:
+    """Without its row a setting has no default, and claims would fail."""
+    with pytest.raises(asyncpg.PostgresError, match="set its value to null") as raised:
+        await conn.execute(statement)
+    assert raised.value.sqlstate == "HF002"

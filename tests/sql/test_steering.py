@@ -40,6 +40,7 @@ STEERING = {
     "resolve_job": "resolve_job(gen_random_uuid(), 'me')",
     "operator_request": "operator_request('cancel', gen_random_uuid(), 'me')",
     "list_steering": "list_steering()",
+    "claims_ended": "claims_ended()",
     "list_controls": "list_controls()",
     "list_queues": "list_queues()",
     "list_types": "list_types()",

@@ -17,6 +17,8 @@ CALLS = {
     "submit": "submit(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb], array[$2::uuid])",
     "submit_free": "submit_free(array[$1], array['me'], array['x'], array['{}'::jsonb], array[null::jsonb],"
     " array[$2::uuid])",
+    "refused_intents": "refused_intents(array[$1], array[$2::uuid::text], array['x'], array['{}'::jsonb],"
+    " array[null::jsonb])",
     "public_jobs": "public_jobs(array[$1], array[$2::uuid])",
     "job_standings": "job_standings(array[$1], array[$2::uuid])",
     "visible_jobs": "visible_jobs(array[$1], array[$2::uuid])",
@@ -25,6 +27,7 @@ CALLS = {
     "tenant_items_page": "tenant_items_page($1, $2, null, 10)",
     "tenant_request": "tenant_request($1, 'cancel', $2, 'me', null)",
     "waiting_jobs": "waiting_jobs($1, 10)",
+    "count_repeats": "count_repeats($1, '{x}', array[$2::uuid::text], '{k}')",
     "answered_key": "answered_key($1, $2::uuid::text, 'x', '{}'::jsonb)",
 }
 #: Those that are about keys, and know no tenant before they have found one.

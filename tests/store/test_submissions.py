@@ -12,6 +12,7 @@ import pytest
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, InvalidInput
 from holdfast.model.ids import new_job_id
+from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.store.database import Database
 from holdfast.store.submissions import Submissions, patience_seconds
@@ -58,6 +59,27 @@ async def test_a_refused_submission_does_not_harm_others(submissions: Submission
     assert refused == [17, 31]
     assert all(isinstance(answers[n], InvalidInput) for n in refused)
     assert await conn.fetchval("select count(*) from jobs") == 48
+
+
+async def test_a_batch_with_many_refused_ones_takes_a_few_statements(
+    submissions: Submissions, database: Database, conn: asyncpg.Connection
+) -> None:
+    known = intent("closed", idempotency_key="k")
+    await submissions.enqueue([known])
+    await conn.execute("select close_type('closed', 'ada', 'for the night')")
+    refused = [intent(queue="holdfast"), intent("closed"), intent(parent_id=str(new_job_id()))]
+    batch = [*refused, intent(), intent("closed", idempotency_key="k"), intent()] * 25
+    batch = [one._replace(id=new_job_id()) for one in batch]
+    statements: list[str] = []
+    database.observe = lambda statement, _seconds, _code: statements.append(statement)
+    answers = await submissions.enqueue_each(batch)
+    kinds = [type(answer).__name__ for answer in answers[:6]]
+    assert kinds == ["InvalidInput", "TypeClosed", "InvalidInput", "Enqueued", "Enqueued", "Enqueued"]
+    assert [type(answer).__name__ for answer in answers] == kinds * 25
+    assert "closed by ada" in str(answers[1])
+    assert {answer.job_id for answer in answers[4::6] if isinstance(answer, Enqueued)} == {known.id}
+    assert await conn.fetchval("select count(*) from jobs where type = 'x'") == 50
+    assert len(statements) <= 9
 
 
 async def test_a_connection_lost_after_the_commit_records_nothing_twice(

@@ -276,6 +276,35 @@ async def test_keys_of_one_tenant_have_limits_of_their_own(client: httpx.AsyncCl
     assert answers == [202, 429, 202]
 
 
+async def test_a_repeat_is_answered_while_as_many_jobs_wait_as_the_key_allows(
+    client: httpx.AsyncClient, key: KeyMaker
+) -> None:
+    """A caller that got no answer asks again: it adds no job."""
+    who = await key("submit", max_waiting=2)
+    keyed, other = {"jobType": "x", "idempotencyKey": "k"}, {"jobType": "x", "dedupKey": "d"}
+    first = [(await client.post("/jobs", json=job, headers=who)).json()["jobId"] for job in (keyed, other)]
+    is_problem(await client.post("/jobs", json={"jobType": "x"}, headers=who), 429, "waiting-limit")
+    is_problem(
+        await client.post("/jobs", json={"jobType": "x", "idempotencyKey": "l"}, headers=who), 429, "waiting-limit"
+    )
+    for job, job_id in zip((keyed, other), first, strict=True):
+        again = await client.post("/jobs", json=job, headers=who)
+        assert (again.status_code, again.json()["jobId"]) == (202, job_id)
+    is_problem(await client.post("/jobs", json={**keyed, "payload": {"a": 1}}, headers=who), 422, "idempotency-key")
+    batch = await client.post("/jobs/batch", json={"jobs": [keyed, other, keyed]}, headers=who)
+    assert [answer["jobId"] for answer in batch.json()["results"]] == [first[0], first[1], first[0]]
+    mixed = {"jobs": [keyed, {"jobType": "x"}, {"jobType": 1}]}
+    is_problem(await client.post("/jobs/batch", json=mixed, headers=who), 429, "waiting-limit")
+
+
+async def test_submissions_at_the_same_moment_do_not_add_more_jobs_than_the_key_allows(
+    client: httpx.AsyncClient, key: KeyMaker
+) -> None:
+    who = await key("submit", max_waiting=5)
+    answers = await asyncio.gather(*(client.post("/jobs", json={"jobType": "x"}, headers=who) for _ in range(20)))
+    assert sorted(answer.status_code for answer in answers) == [202] * 5 + [429] * 15
+
+
 async def test_only_so_many_streams_and_waits_with_one_key(
     client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,10 +17,11 @@ from holdfast.model.outcome import Outcome
 from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import Event, LeaseLost, LoopBlocked
-from holdfast.worker.blockage import Blockage, Blocker
+from holdfast.worker.blockage import Blockage
 from holdfast.worker.claimed import ClaimedAttempts
 from holdfast.worker.owners import owned_by_worker
 from holdfast.worker.runners import Runners
+from holdfast.worker.silence import Blocker
 from holdfast.worker.surrender import Surrender
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until

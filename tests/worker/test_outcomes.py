@@ -6,12 +6,15 @@ import asyncio
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import asyncpg
 import pytest
 
-from holdfast import Context, Fatal, Hold, Holdfast, Job, Retry, RetryPolicy, Snooze
+from holdfast import CircuitOpen, Context, Fatal, Hold, Holdfast, Job, Retry, RetryPolicy, Snooze
+from holdfast.worker.claimed import Claimed
+from holdfast.worker.verdicts import Verdicts
 from tests.harness.inprocess import reached, working
 
 SOON = RetryPolicy(base=0.01, factor=1.0, max_attempts=3)
@@ -156,6 +159,35 @@ async def test_snooze_costs_no_attempt(hf: Holdfast) -> None:
         done = await hf.wait(job.id, timeout=30)
     assert (done.state, done.result, done.failures) == ("success", 4, 0)
     assert await _outcomes(hf, done) == ["snoozed", "snoozed", "snoozed", "success"]
+
+
+@pytest.mark.parametrize("error", [Snooze(0), Snooze(-1), Snooze(0.05), CircuitOpen("mail"), Snooze(0.2)])
+def test_short_snoozes_become_longer_so_that_no_job_spins(error: Snooze) -> None:
+    def delay(attempt: int, failures: int = 0) -> float | None:
+        claim = SimpleNamespace(attempt=attempt, failures=failures)
+        claimed = SimpleNamespace(claim=claim, interrupt=None, timed_out=False, described=None)
+        return Verdicts(lambda _: False).raised(cast("Claimed", claimed), error).delay_seconds
+
+    asked = error.delay_seconds or 0.0
+    if asked >= 0.1:
+        assert [delay(1), delay(1000)] == [asked, asked]
+        return
+    assert [delay(1), delay(4), delay(1000)] == [asked, max(asked, 0.03), 1.0]
+    assert delay(1000, failures=999) == asked
+
+
+async def test_a_snooze_without_a_delay_fails_and_says_why(hf: Holdfast) -> None:
+    class Later(Snooze):
+        def __init__(self) -> None: ...
+
+    @hf.job("wait", retry=RetryPolicy(max_attempts=1))
+    async def wait(ctx: Context) -> None:
+        raise Later
+
+    job = await wait.enqueue()
+    await hf.run_worker(burst=True)
+    dead = await hf.get(job.id)
+    assert (dead.state, dead.last_error) == ("dead", "Later has no delay: its __init__ must call that of Snooze")
 
 
 async def test_hold_keeps_the_job_for_a_person_and_resume_goes_on(hf: Holdfast) -> None:

@@ -230,6 +230,31 @@ async def test_a_thread_learns_that_its_worker_was_canceled(hf: Holdfast) -> Non
     await until(told.is_set, seconds=10, what="the handler has seen that it is to stop")
 
 
+async def test_handlers_that_see_that_their_worker_was_canceled_are_handed_back(hf: Holdfast) -> None:
+    begun: list[str] = []
+
+    @hf.job("thread")
+    def thread(ctx: SyncContext) -> None:
+        begun.append("thread")
+        while not ctx.canceled:
+            time.sleep(0.01)
+
+    @hf.job("async")
+    async def waits(ctx: Context) -> None:
+        begun.append("async")
+        await asyncio.sleep(60)
+
+    jobs = [await thread.enqueue(), await waits.enqueue()]
+    worker = asyncio.create_task(hf.run_worker(maintenance=False))
+    await until(lambda: len(begun) == 2, what="the handlers run")
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+    assert worker.cancelled()
+    for job in jobs:
+        assert (await hf.get(job)).state == "queued"
+        assert [attempt.outcome for attempt in await hf.attempts(job)] == ["released"]
+
+
 async def test_a_worker_that_has_left_does_not_enter_again(hf: Holdfast, conn: asyncpg.Connection) -> None:
     # A heartbeat may learn that the database does not know the worker in the moment in which that worker leaves.
     async with working(hf) as worker:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
+
+import asyncpg
+import pytest
 
 from holdfast import Context, Holdfast
 from holdfast.model.subject import Kind
+from tests.conftest import ConnectAs
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until
 
@@ -115,3 +120,31 @@ async def test_a_worker_tells_which_slots_it_uses_by_the_lane_that_they_belong_t
         await until(general, what="the fast slot is free")
         assert [lane.utilisation for lane in await ops.lanes()] == [0.0, 1.0]
         go_on[1].set()
+
+
+@pytest.mark.parametrize("how", ["it ends", "it stays open"])
+async def test_a_pause_waits_for_claims_under_way_for_a_moment(
+    hf: Holdfast, conn: asyncpg.Connection, connect_as: ConnectAs, how: str
+) -> None:
+    """A claim that has not seen it may take what is enqueued after it; new claims wait for nobody."""
+    ops, other = await hf.operations(), await connect_as("superuser")
+    open_claim = conn.transaction()
+    await open_claim.start()
+    await conn.execute("select pg_advisory_xact_lock_shared(claim_barrier())")
+    began = time.monotonic()
+    pause = asyncio.create_task(ops.pause("queue", "mail", by="ada"))
+
+    async def is_paused() -> bool:
+        return bool((await ops.queues(name="mail"))[0].paused_at)
+
+    await until(is_paused, what="the pause is there")
+    assert await other.fetchval("select pg_try_advisory_xact_lock_shared(claim_barrier())")
+    if how == "it ends":
+        assert not pause.done()
+        await open_claim.rollback()
+        assert await pause
+    else:
+        assert await pause
+        assert time.monotonic() - began >= 0.5
+        await open_claim.rollback()
+    assert not await ops.pause("queue", "mail", by="bob")

@@ -9,12 +9,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast import Context, Holdfast, SyncContext, events
+from holdfast import Context, Holdfast, RetryPolicy, SyncContext, events
 from holdfast.errors import HoldfastError
 from holdfast.worker.claimed import Claimed
 from tests.conftest import ConnectAs
 from tests.harness.inprocess import reached, working
 from tests.harness.waiting import until
+from tests.lines import Line, over_lines
 from tests.worker.effects import INSERT, ONCE, written
 
 pytestmark = pytest.mark.usefixtures("effects")
@@ -148,6 +149,30 @@ async def test_a_connection_that_is_cut_is_told_of_in_plain_words(
     for words in ("cannot call", "released back", "another operation", "cannot switch"):
         assert words not in done.last_error
     assert await written(conn, job) == 0
+
+
+@pytest.mark.parametrize("lost", ["the commit", "its answer"])
+async def test_an_answer_to_the_commit_that_is_lost_is_not_waited_for_until_the_timeout(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.setattr("holdfast.store.transactions._COMMIT_SECONDS", 0.5)
+    line = Line(database_url)
+    async with line.running(), Holdfast(over_lines(database_url, line.port)) as app:
+        told: list[Any] = []
+        app.events.subscribe(told.append, events.AttemptEnded)
+
+        @app.job("write", retry=RetryPolicy(base=0.01))
+        async def write(ctx: Context) -> None:
+            async with ctx.transaction() as mine:
+                await mine.execute(INSERT, ctx.job_id)
+                if ctx.attempt == 1:
+                    line.swallow(b"COMMIT", answer=lost == "its answer")
+
+        job = await write.enqueue()
+        async with working(app):
+            done = await app.wait(job, timeout=30)
+            await until(lambda: told, what="the slot is free")
+    assert (done.state, done.attempt) == ("success", 1 if lost == "its answer" else 2)
 
 
 async def closed(conn: asyncpg.Connection) -> bool:

@@ -37,7 +37,8 @@ class Verbs:
     async def enqueue_many(self, jobs: Iterable[Sequence[Any]], *, conn: Any = None) -> list[JobRef]:
         """Record many jobs: `("type", {payload})` or `("type", {payload}, {options})` each; answers in that order.
 
-        All jobs are checked before any is recorded. A conflicting key gives an answer with the outcome `conflict`.
+        All jobs are checked before any is recorded. A conflicting key gives an answer whose `conflict` is true, and a
+        warning in the log; the other jobs are recorded.
         """
         return await self._over(conn).enqueue_many(jobs)
 

@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.shutdown import ANSWERS, DRAIN, HURRY, LEASH
+from holdfast.cli.shutdown import ANSWERS, DRAIN, HURRY, IMPORTED, LEASH
 
-__all__ = ["ChildCommand"]
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "MOST_IMPORTS", "ChildCommand"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+#: How often in a row an app that could be imported before is tried again: for about five minutes.
+MOST_IMPORTS = 32
 #: How long a child that has to hurry may take, and how long to wait for its last output.
 _HURRY_SECONDS, _LAST_WORDS_SECONDS = 45.0, 1.0
 _log = logging.getLogger("holdfast")
@@ -26,7 +28,9 @@ class ChildCommand:
     """`holdfast ARGUMENTS` as a process, kept alive until it is told to drain.
 
     1. A child that ends by itself is restarted, with growing pauses,
-    2. unless its exit code says that another start would end in the same way (`final_codes`).
+    2. unless its exit code says that another start would end in the same way (`final_codes`). If this child or one of
+       its `siblings` could import the app before, and it cannot be imported now, a deploy may be under way: the child
+       is started again for some minutes.
     3. Its standard error goes to `hear`, line by line, or to our own.
     4. Once it was told to drain, it is killed if it has not ended long after its grace; sooner if it has to hurry. The
        grace is a setting, which it may have learned from the database: if its drain takes longer, it says so.
@@ -42,8 +46,13 @@ class ChildCommand:
         final_codes: Collection[int] = (Exit.USAGE,),
         hear: Callable[[str], None] | None = None,
         grace_seconds: float,
+        siblings: Sequence[ChildCommand] = (),
+        most_imports: int = MOST_IMPORTS,
     ) -> None:
         self.name = name
+        self._siblings, self._most_imports = siblings, most_imports
+        #: Whether it has ever imported the app, and whether it has this time.
+        self.imported = self._imported_now = False
         self._command = [sys.executable, "-m", "holdfast", *arguments]
         self._environment = {**os.environ, **(environment or {})}
         self._descriptors = tuple(descriptors)
@@ -73,22 +82,35 @@ class ChildCommand:
 
     async def run(self) -> int:
         """Run until the child has ended for good; returns its exit code."""
-        pause = _FIRST_PAUSE
+        pause, imports = FIRST_PAUSE, 0
         while True:
             began = time.monotonic()
             code = await self._run_once()
-            if self._told.is_set() or code in self._final_codes:
+            imports = imports + 1 if self._is_deploy(code) else 0
+            if self._told.is_set() or (code in self._final_codes and not imports):
                 return code
-            if time.monotonic() - began > _LONGEST_PAUSE:
-                pause = _FIRST_PAUSE
-            _log.warning("the %s %s and is restarted", self.name, _ending(code))
+            if imports > self._most_imports:
+                _log.error("the %s is given up: its app could be imported before, and still cannot be", self.name)
+                return Exit.FAILED
+            if time.monotonic() - began > LONGEST_PAUSE and not imports:
+                pause = FIRST_PAUSE
+            if imports:
+                told = "cannot import its app, which could be imported before, and tries again in %g s"
+                _log.warning("the %s " + told, self.name, pause)
+            else:
+                _log.warning("the %s %s and is restarted", self.name, _ending(code))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._told.wait()
                     return 0
-            pause = min(_LONGEST_PAUSE, pause * 2)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _is_deploy(self, code: int) -> bool:
+        """Whether the app could not be imported, although the same command line was right before."""
+        return code == Exit.USAGE and not self._imported_now and any(c.imported for c in (self, *self._siblings))
 
     async def _run_once(self) -> int:
+        self._imported_now = False
         reader, self._leash = os.pipe()
         answers, writer = os.pipe()
         asyncio.get_running_loop().add_reader(answers, self._answered, answers)
@@ -118,6 +140,9 @@ class ChildCommand:
             leash, self._leash, self._number = self._leash, None, None
             os.close(leash)
             asyncio.get_running_loop().remove_reader(answers)
+            os.set_blocking(answers, False)
+            with contextlib.suppress(BlockingIOError):
+                self._answered(answers)
             os.close(answers)
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
@@ -153,10 +178,12 @@ class ChildCommand:
                 os.kill(self._number, signal.SIGKILL)
 
     def _answered(self, answers: int) -> None:
-        """The child tells how long its drain may take, in a line of seconds."""
+        """The child tells that it has imported the app, or how long its drain may take, in a line of seconds."""
         said = os.read(answers, 4096)
         if not said:
             asyncio.get_running_loop().remove_reader(answers)
+        if IMPORTED in said.split():
+            self.imported = self._imported_now = True
         with contextlib.suppress(ValueError):
             patience = float(b" ".join(said.split()[-1:])) + _HURRY_SECONDS
             self._patience_seconds = max(self._patience_seconds, patience)

@@ -31,8 +31,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 from uuid import UUID
 
+import click
+
 from holdfast.app import Holdfast
-from holdfast.cli.shutdown import SIGNALS, in_time, note_early
+from holdfast.cli.children import FIRST_PAUSE, LONGEST_PAUSE, MOST_IMPORTS
+from holdfast.cli.shutdown import SIGNALS, asked_early, in_time, note_early
 from holdfast.config import Config
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.lifecycle.importing import forget_variable
@@ -46,10 +49,12 @@ from holdfast.telemetry.events import AttemptEnded
 from holdfast.telemetry.narrator import flush_log, narrate, set_up_logging
 from holdfast.worker.worker import Worker
 
-__all__ = ["Origin", "Remains", "become_anew", "settle", "take_over"]
+__all__ = ["Origin", "Remains", "become_anew", "import_again", "settle", "take_over"]
 
 _VARIABLE = "HOLDFAST_REMAINS"
 _PATIENCE_SECONDS = 60.0
+#: How often it looks whether it was told to stop while it waits.
+_LOOK_SECONDS = 0.1
 #: Descriptors beyond are not looked for.
 _DESCRIPTORS = 65_536
 _log = logging.getLogger("holdfast")
@@ -66,6 +71,8 @@ class Remains:
     stopping: bool
     #: Jobs that stood still while nobody knew who blocked (see `holdfast.worker.surrender`).
     suspects: dict[UUID, int]
+    #: How often the app could not be imported since.
+    imports: int = 0
 
 
 class Origin:
@@ -118,6 +125,41 @@ def become_anew(worker: Worker, origin: Origin, *, stopping: Callable[[], bool])
         {**left._asdict(), "job_id": str(left.job_id), "outcome": dataclasses.asdict(left.outcome)}
         for left in worker.stuck
     ]
+    remains = {
+        "database": origin.database, "worker": worker.id, "attempts": attempts,
+        "suspects": {str(job_id): times for job_id, times in worker.suspects.items()},
+    }  # fmt: skip
+    _become(origin, remains, stopping)
+
+
+def import_again(load: Callable[[], Holdfast], origin: Origin, remains: Remains) -> Holdfast | None:
+    """Import the app in the program that replaces another one; None if it is told to stop.
+
+    The app could be imported before. If it cannot be now, a deploy may be under way: this process is replaced again,
+    for some minutes, because modules that could be imported stay in its memory.
+    """
+    try:
+        return load()
+    except (click.UsageError, HoldfastError) as fault:
+        message = fault.message if isinstance(fault, click.UsageError) else str(fault)
+        if remains.imports >= MOST_IMPORTS:
+            raise click.ClickException(message) from fault
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(remains.imports, 10))
+        _log.warning("the worker cannot import its app, which could be imported before: %s", message)
+        _log.warning("it tries again in %g s", pause)
+    end = time.monotonic() + pause
+    while time.monotonic() < end:
+        if asked_early():
+            return None
+        time.sleep(min(_LOOK_SECONDS, pause))
+    left = {
+        "database": remains.database, "worker": remains.worker, "attempts": [], "imports": remains.imports + 1,
+        "suspects": {str(job_id): times for job_id, times in remains.suspects.items()},
+    }  # fmt: skip
+    return _become(origin, left, asked_early)
+
+
+def _become(origin: Origin, remains: dict[str, Any], stopping: Callable[[], bool]) -> NoReturn:
     # The main thread may be blocked forever in a write to one of them.
     in_time(_flush, flush_log)
     origin.limits.restore()
@@ -125,11 +167,8 @@ def become_anew(worker: Worker, origin: Origin, *, stopping: Callable[[], bool])
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         # Asked last: a signal that this program has heard does not reach the next one.
-        remains = {
-            "database": origin.database, "worker": worker.id, "stopping": stopping(), "attempts": attempts,
-            "suspects": {str(job_id): times for job_id, times in worker.suspects.items()},
-        }  # fmt: skip
-        environment = {**origin.environment, _VARIABLE: str(_written(json.dumps(remains).encode()))}
+        told = json.dumps({**remains, "stopping": stopping()}).encode()
+        environment = {**origin.environment, _VARIABLE: str(_written(told))}
         origin.go_back()
         origin.restore_signals()
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606 - our own command
@@ -154,6 +193,7 @@ def take_over() -> Remains | None:
         worker=found["worker"],
         stopping=found["stopping"],
         suspects={UUID(job_id): times for job_id, times in found.get("suspects", {}).items()},
+        imports=found.get("imports", 0),
         attempts=[
             Settlement(**{**left, "job_id": UUID(left["job_id"]), "outcome": Outcome(**left["outcome"])})
             for left in found["attempts"]
@@ -191,6 +231,8 @@ def settle(remains: Remains) -> None:
     """Settle what was left. If the database stays away, the leases lapse."""
     hf = Holdfast(**remains.database)
     set_up_logging(hf.config.log_format, hf.config.log_level)
+    if remains.imports:
+        return  # settled by the program before
     run(_settle_patiently(hf, remains), hf.config.event_loop)
 
 

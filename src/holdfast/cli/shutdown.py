@@ -34,6 +34,7 @@ __all__ = [
     "ANSWERS",
     "DRAIN",
     "HURRY",
+    "IMPORTED",
     "LEASH",
     "SIGNALS",
     "Shutdown",
@@ -41,12 +42,15 @@ __all__ = [
     "in_time",
     "note_early",
     "run_until_told",
+    "tell_imported",
 ]
 
 #: The environment variable that tells a child the number of the pipe's descriptor.
 LEASH = "HOLDFAST_LEASH"
-#: That of the pipe in which a child tells its parent how many seconds the drain that begins may take.
+#: That of the pipe in which a child tells its parent that it has imported the app, and how many seconds the drain that
+#: begins may take.
 ANSWERS = "HOLDFAST_ANSWERS"
+IMPORTED = b"imported"
 DRAIN, HURRY = b"d", b"h"
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _LAST_LEVEL = 2
@@ -79,6 +83,19 @@ def asked_early() -> bool:
     if leash := os.environ.get(LEASH):
         return any(number != signal.SIGINT for number in _early) or bool(select.select([int(leash)], [], [], 0)[0])
     return bool(_early)
+
+
+def tell_imported() -> None:
+    """Tell the parent, if there is one, that this process has imported the app."""
+    _answer(IMPORTED)
+
+
+def _answer(word: bytes) -> None:
+    if (answers := os.environ.get(ANSWERS)) is None:
+        return
+    with contextlib.suppress(OSError):  # a variable that was passed on without its pipe
+        if stat.S_ISFIFO(os.fstat(int(answers)).st_mode):
+            os.write(int(answers), word + b"\n")
 
 
 class Shutdown:
@@ -127,11 +144,7 @@ class Shutdown:
     @staticmethod
     def tell_grace(seconds: float) -> None:
         """Tell the parent, if there is one, how long the drain may take: only the worker knows the settings."""
-        if (answers := os.environ.get(ANSWERS)) is None:
-            return
-        with contextlib.suppress(OSError):  # a variable that was passed on without its pipe
-            if stat.S_ISFIFO(os.fstat(int(answers)).st_mode):
-                os.write(int(answers), f"{seconds}\n".encode())
+        _answer(str(seconds).encode())
 
     def _interrupted(self, number: int, _frame: object) -> None:
         """Called between any two steps of the main thread, whether or not its event loop turns."""

@@ -20,8 +20,8 @@ from holdfast.cli.durations import Duration
 from holdfast.cli.exits import Exit
 from holdfast.cli.health import METRICS, HealthAddress, HealthPort, Place, measure, place_given
 from holdfast.cli.numbers import Number, Whole
-from holdfast.cli.replacement import Origin, become_anew, settle, take_over
-from holdfast.cli.shutdown import LEASH, Shutdown, asked_early, in_time, run_until_told
+from holdfast.cli.replacement import Origin, become_anew, import_again, settle, take_over
+from holdfast.cli.shutdown import LEASH, Shutdown, asked_early, in_time, run_until_told, tell_imported
 from holdfast.cli.variables import tell_unknown_variables
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.slots import parse_lanes
@@ -81,7 +81,10 @@ def worker(
         tell_unknown_variables()
     if options["lanes"] is not None:
         parse_lanes(options["lanes"])
-    hf = load_app(app_name)
+    hf = load_app(app_name) if remains is None else import_again(lambda: load_app(app_name), origin, remains)
+    if hf is None:
+        return Exit.OK
+    tell_imported()
     origin.remember(hf.config)
     set_up_logging(hf.config.log_format, hf.config.log_level)
     options |= {"maintenance": not no_maintenance, "stuck_after_seconds": stuck_after}
@@ -180,16 +183,17 @@ async def _supervise(
     # In a burst a child that ended in good order is done, and one without database will not find any.
     final_codes = (Exit.OK, Exit.USAGE, Exit.UNREACHABLE) if burst else (Exit.USAGE,)
     arguments = [*sys.argv[1:], "--processes", "1"]
-    children = [
-        ChildCommand(
+    children: list[ChildCommand] = []
+    for n in range(1, processes + 1):
+        child = ChildCommand(
             f"worker {n}",
             arguments,
             environment={} if health is None else {METRICS: health.variable(n)},
             final_codes=final_codes,
             grace_seconds=grace,
+            siblings=children,
         )
-        for n in range(1, processes + 1)
-    ]
+        children.append(child)
     if health is not None:
         health.watch({n: child.process_id for n, child in enumerate(children, 1)})
     shutdown.at_last.extend(child.kill for child in children)

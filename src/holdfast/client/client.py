@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.job_ref import JobRef
 from holdfast.client.new_job import EnqueueMiddleware, NewJob, Record
+from holdfast.client.recognition import recognized
 from holdfast.client.refusals import judge
 from holdfast.definitions.json_text import JsonText, encode_plain
 from holdfast.definitions.registry import Registry
@@ -40,6 +42,7 @@ from holdfast.telemetry.events import JobEnqueued
 
 __all__ = ["Asked", "Client", "JobId"]
 
+_log = logging.getLogger("holdfast")
 #: How many jobs one statement records; larger batches are split.
 BATCH = 2000
 
@@ -110,20 +113,27 @@ class Client:
         if not options and self._is_unobserved and isinstance(job_type, str) and 0 < len(job_type) <= _LONGEST_TYPE:
             return await self._store_plain(job_type, payload)
         (ref,) = await self._record([(job_type, payload, options)])
-        if ref.outcome == "conflict":
+        if ref.conflict:
             raise _conflict(options.get("idempotency_key"), ref.id)
         return ref
 
     async def enqueue_many(self, jobs: Iterable[Sequence[Any]]) -> list[JobRef]:
         """Record many jobs: (type, payload) or (type, payload, options) each; answers come in that order.
 
-        All are checked before any is recorded. A conflicting key is an answer with outcome `conflict`.
+        All are checked before any is recorded. A conflicting key is an answer with outcome `conflict`, and is logged.
         """
         jobs = jobs if isinstance(jobs, list) else list(jobs)
         kind = _only_type(jobs) if self._is_unobserved else None
         if kind is not None:
             return await self._store_alike(kind, [payload for _, payload in jobs])
-        return await self._record([_asked(job) for job in jobs])
+        asked = [_asked(job) for job in jobs]
+        refs = await self._record(asked)
+        for ref, (_, _, options) in zip(refs, asked, strict=True):
+            if ref.conflict:
+                _log.warning(
+                    "a job of %s was not recorded: %s", ref.type, _conflict(options.get("idempotency_key"), ref.id)
+                )
+        return refs
 
     async def enqueue_each(self, jobs: Sequence[Asked]) -> list[JobRef | HoldfastError]:
         """Record many jobs, each by itself: what is wrong with one of them is its own answer."""
@@ -225,6 +235,8 @@ class Client:
         else:
             for start in range(0, len(new), BATCH):
                 answers += await self._store.enqueue(new[start : start + BATCH])
+        if self._acceptance is None:  # strangers' payloads are recorded as they were sent
+            answers = await recognized(self._store, self._registry, new, answers)
         for place in sorted(answered):
             answers.insert(place, answered[place])
         if self._bus.hears(JobEnqueued):
@@ -284,7 +296,7 @@ class Client:
 
     async def record(self, intents: Sequence[Intent]) -> list[Enqueued]:
         """Record intents that were checked elsewhere, past all middleware."""
-        return await self._store.enqueue(intents)
+        return await recognized(self._store, self._registry, intents, await self._store.enqueue(intents))
 
     async def get(self, job_id: JobId) -> Job:
         """The job as it stands; NotFound if there is none."""

@@ -17,9 +17,9 @@ from holdfast.model.key import Caller
 from holdfast.store.database import Database
 from holdfast.store.keys import KeyStore
 from holdfast.store.submissions import PATIENCE_SECONDS, Submissions, patience_seconds
-from holdfast.store.tenancy import Ended, PublicJob, StoredItem, TenancyStore
+from holdfast.store.tenancy import Ended, Keyed, PublicJob, StoredItem, TenancyStore
 
-__all__ = ["ControlPlane", "Ended", "PublicJob", "StoredItem"]
+__all__ = ["ControlPlane", "Ended", "Keyed", "PublicJob", "StoredItem"]
 
 
 class ControlPlane:
@@ -88,6 +88,11 @@ class ControlPlane:
         """Ask that a job be canceled, paused, resumed, released or deleted."""
         answer = await self._store.request(caller, verb, job_id, reason=reason, target=target)
         judge(verb, job_id, answer)
+
+    async def repeats(self, caller: Caller, keyed: Sequence[Keyed]) -> int:
+        """How many of these jobs were recorded before, by their keys: recording them again adds none."""
+        with_keys = [one for one in keyed if one[1:] != (None, None)]
+        return await self._store.repeats(caller.tenant, with_keys) if with_keys else 0
 
     async def waiting(self, caller: Caller, up_to: int) -> int:
         """How many of the tenant's jobs wait, counted no further than `up_to`."""

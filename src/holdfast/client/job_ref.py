@@ -28,6 +28,11 @@ class JobRef:
         return self.outcome == "existing"
 
     @property
+    def conflict(self) -> bool:
+        """Whether nothing was recorded, because a key already has this job, which has another type or payload."""
+        return self.outcome == "conflict"
+
+    @property
     def status(self) -> Status:
         """What clients see of the state."""
         return public_status(self.state)

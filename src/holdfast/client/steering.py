@@ -69,10 +69,15 @@ class Steering:
 
         But where a tenant has paused itself, a pause by the installation's operators takes over: the tenant may not
         resume it. Tenants are told neither who of these paused something nor why, unless the reason is `public`.
+
+        Claims that are under way may not have seen the pause, and are waited for: what is enqueued after this does not
+        start. A claim that takes longer than half a second is not waited for.
         """
-        return await self._steering.pause(
+        changed = await self._steering.pause(
             kind, name, by=by, reason=reason, by_key=by_key, by_tenant=tenant, public=public
         )
+        await self._steering.claims_ended()
+        return changed
 
     async def resume(
         self,

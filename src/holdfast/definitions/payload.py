@@ -32,6 +32,7 @@ from holdfast.definitions.judge import Fault, faults_of
 from holdfast.definitions.keys import may_repeat_keys
 from holdfast.definitions.paths import fields_instead
 from holdfast.definitions.patterns import validator_of
+from holdfast.definitions.same_call import is_same
 from holdfast.definitions.shape import describe
 from holdfast.definitions.writing import LostField, serializer_of
 from holdfast.errors import InvalidInput, InvalidPayload
@@ -165,6 +166,13 @@ class Payload:
     def _left(self, checked: Any) -> Any:
         """What is written, as Python values."""
         return self._serializer.to_python(checked, by_alias=True, round_trip=True, warnings="none")
+
+    def is_same(self, stored: str, given: str) -> bool:
+        """Whether two payloads are the same call of the handler, as it is declared now."""
+        try:
+            return is_same(self._validator.validate(stored), self._validator.validate(given))
+        except Exception:  # noqa: BLE001 - types may have code of their own
+            return False
 
     def bind(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """The arguments of `handler.enqueue(...)` as one payload."""

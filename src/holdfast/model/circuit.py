@@ -64,8 +64,7 @@ class Circuit:
         faults = [
             f"{name} must be {BOUNDS[name]}, not {shown(getattr(self, name))}"
             for name in _POLICY
-            if not BOUNDS[name].holds(getattr(self, name))
-            and not (name in _SETTINGS and getattr(self, name) is None)
+            if not BOUNDS[name].holds(getattr(self, name)) and not (name in _SETTINGS and getattr(self, name) is None)
         ]
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= 200 or not is_printable(self.name):
             faults.insert(0, "its name must have 1 to 200 characters, and no control characters")

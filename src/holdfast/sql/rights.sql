@@ -11,7 +11,7 @@ grant execute on function
   holdfast.release_held, holdfast.request, holdfast.get_jobs, holdfast.list_jobs, holdfast.get_attempts, holdfast.get_events,
   holdfast.get_progress, holdfast.get_items, holdfast.backlog, holdfast.summaries, holdfast.listed_ids,
   holdfast.attempts_page,
-  holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
+  holdfast.events_page, holdfast.items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key, holdfast.count_repeats,
   holdfast.other_names
 to holdfast_api, holdfast_worker, holdfast_operator;
 
@@ -44,9 +44,9 @@ to holdfast_worker;
 
 -- The control plane: one tenant at a time, by functions that require the tenant.
 grant execute on function
-  holdfast.submit, holdfast.submit_free, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs,
+  holdfast.submit, holdfast.submit_free, holdfast.refused_intents, holdfast.public_jobs, holdfast.job_standings, holdfast.visible_jobs,
   holdfast.job_result, holdfast.tenant_items,
-  holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key,
+  holdfast.tenant_items_page, holdfast.payload_limit, holdfast.accepted_payloads, holdfast.answered_key, holdfast.count_repeats,
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe,
   holdfast.issue_events_token, holdfast.find_events_token
 to holdfast_client;
@@ -59,7 +59,7 @@ to holdfast_operator;
 
 -- Steering, and what operators see of it.
 grant execute on function
-  holdfast.pause_subject, holdfast.resume_subject, holdfast.list_steering,
+  holdfast.pause_subject, holdfast.resume_subject, holdfast.list_steering, holdfast.claims_ended,
   holdfast.pause_scope, holdfast.resume_scope, holdfast.pause_scope_as, holdfast.resume_scope_as, holdfast.set_limit, holdfast.set_weight, holdfast.change_limits,
   holdfast.operator_request, holdfast.operator_request_as, holdfast.resolve_job, holdfast.list_controls, holdfast.list_queues, holdfast.list_types,
   holdfast.list_lanes, holdfast.lane_slots, holdfast.list_tenants, holdfast.close_type, holdfast.open_type, holdfast.list_closed_types,

@@ -2625,6 +2625,31 @@ CREATE FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts 
 $$;
 ALTER FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) IS 'Payloads of jobs that this worker has claimed, with the cursors that earlier attempts left; no row for jobs it has lost.';
+CREATE FUNCTION holdfast.claims_end_within(hundredths integer) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  claiming text[] := claims_under_way();
+begin
+  for look in 1..hundredths loop
+    exit when claiming = '{}';
+    perform pg_sleep(0.01);
+    claiming := claims_under_way(claiming);
+  end loop;
+  return claiming = '{}';
+end
+$$;
+ALTER FUNCTION holdfast.claims_end_within(hundredths integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claims_end_within(hundredths integer) IS 'Wait for claims that are under way now, for so many hundredths of a second at most.';
+CREATE FUNCTION holdfast.claims_ended() RETURNS boolean
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select claims_end_within(50)
+$$;
+ALTER FUNCTION holdfast.claims_ended() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.claims_ended() IS 'Wait until all claims have ended that are under way now, half a second at most: they may not have seen what was just committed, such as a pause, and may take jobs that are recorded after it.';
 CREATE FUNCTION holdfast.claims_under_way(among text[] DEFAULT NULL::text[]) RETURNS text[]
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3161,6 +3186,29 @@ CREATE FUNCTION holdfast.count_ready(streams integer[], up_to integer) RETURNS b
 $$;
 ALTER FUNCTION holdfast.count_ready(streams integer[], up_to integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) IS 'How many entries these streams have, parked ones included, counted no further than asked.';
+CREATE FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(count_repeats.tenant);
+  return (
+    select count(*)
+    from unnest(types, keys, dedup_keys) as asked (type, key, dedup_key)
+    where exists (
+        select
+        from idempotency_keys k
+        join jobs j on j.id = k.job_id and j.tenant = k.tenant
+        where k.tenant = count_repeats.tenant and k.key = asked.key)
+      or asked.key is null and exists (
+        select
+        from jobs j
+        where j.tenant = count_repeats.tenant and j.type = asked.type and j.dedup_key = asked.dedup_key));
+end
+$$;
+ALTER FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) IS 'How many of these intents only repeat what their idempotency or dedup key has a job for.';
 CREATE FUNCTION holdfast.counted_with(counted int8multirange, seq integer) RETURNS int8multirange
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -3482,23 +3530,18 @@ CREATE FUNCTION holdfast.drain_progress(kind text DEFAULT 'everything'::text, na
     AS $$
 #variable_conflict use_column
 declare
-  began    timestamptz;
-  claiming text[];
+  began timestamptz;
+  ended boolean;
 begin
   perform check_subject(
     drain_progress.kind, drain_progress.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
   select c.paused_at into began from controls c where c.kind = drain_progress.kind and c.name = drain_progress.name;
   if began is not null then
-    claiming := claims_under_way();
-    for look in 1..20 loop
-      exit when claiming = '{}';
-      perform pg_sleep(0.01);
-      claiming := claims_under_way(claiming);
-    end loop;
+    ended := claims_end_within(20);
   end if;
   return query
   select c.paused_at, shown.by, shown.note, leased.count,
-    coalesce(c.paused_at = began and claiming = '{}' and leased.count = 0, false)
+    coalesce(c.paused_at = began and ended and leased.count = 0, false)
   from (
     select count(*) as count
     from leases l
@@ -6377,6 +6420,17 @@ CREATE FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, die
 $$;
 ALTER FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) IS 'Jobs after the given one, by id, and whether their retention is over: that of dead ones begins when they are acknowledged.';
+CREATE FUNCTION holdfast.keep_settings() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'rows of settings cannot be deleted; to reset a setting, set its value to null'
+    using errcode = 'HF002';
+end
+$$;
+ALTER FUNCTION holdfast.keep_settings() OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.keep_settings() IS 'Refuse to delete settings: without its row a setting has no default, and every claim would fail.';
 CREATE FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9798,6 +9852,34 @@ end
 $$;
 ALTER FUNCTION holdfast.refuse_stream() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.refuse_stream() IS 'Checked when a stream is created, once for all jobs of its tenant, queue and type: later jobs pay nothing for it.';
+CREATE FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) RETURNS TABLE(item integer, code text, message text, "constraint" text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  for position in 1 .. coalesce(cardinality(types), 0) loop
+    perform refuse_no_tenant(tenants[position]);
+    begin
+      perform check_enqueue(
+        types[position:position], payloads[position:position], options[position:position], tenants[position]);
+      perform check_texts(creators[position], null);
+      if options[position] ->> 'idempotency_key' is null then
+        perform refuse_closed(types[position:position], '{}');
+        if options[position] ->> 'parent_id' is not null then
+          perform with_lineage(options[position:position], tenants[position], '{}');
+        end if;
+      end if;
+    exception
+      when sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception then
+        get stacked diagnostics code = returned_sqlstate, message = message_text, "constraint" = constraint_name;
+        item := position;
+        return next;
+    end;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) IS 'Those of the intents that `submit` refuses whatever else is recorded, each with its error, and nothing is recorded.';
 CREATE FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12065,6 +12147,10 @@ begin
   end if;
   perform vouch();
   return bulk.state;
+exception
+  when lock_not_available then
+    raise exception 'the operation is in the middle of a portion, which takes long; ask again to stop it'
+      using errcode = '55P03';
 end
 $$;
 ALTER FUNCTION holdfast.stop_bulk(id uuid, by text, note text, only_tenant text, by_key uuid) OWNER TO holdfast_owner;
@@ -14194,6 +14280,7 @@ CREATE TRIGGER guard_names BEFORE UPDATE OF tenant, queue, type ON holdfast.stre
 CREATE TRIGGER guard_truncate BEFORE TRUNCATE ON holdfast.jobs FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER guard_update AFTER UPDATE ON holdfast.jobs FOR EACH ROW WHEN (((old.id <> new.id) OR (NOT (((old.state = new.state) AND (new.attempt = old.attempt)) OR ((old.state = 'queued'::text) AND (new.state = 'running'::text) AND (new.attempt = (old.attempt + 1))) OR ((old.state = 'running'::text) AND (new.state = 'success'::text) AND (new.attempt = old.attempt)))))) EXECUTE FUNCTION holdfast.refuse_move();
 CREATE TRIGGER job_types_begin_limit AFTER INSERT OR UPDATE OF limit_count ON holdfast.job_types FOR EACH ROW EXECUTE FUNCTION holdfast.begin_limit();
+CREATE TRIGGER kept BEFORE DELETE OR TRUNCATE ON holdfast.settings FOR EACH STATEMENT EXECUTE FUNCTION holdfast.keep_settings();
 CREATE TRIGGER note_created AFTER INSERT ON holdfast.jobs FOR EACH ROW WHEN ((new.state = 'created'::text)) EXECUTE FUNCTION holdfast.note_created();
 CREATE TRIGGER printable BEFORE INSERT ON holdfast.streams FOR EACH ROW WHEN ((holdfast.unprintable(new.tenant) OR holdfast.unprintable(new.queue) OR holdfast.unprintable(new.type))) EXECUTE FUNCTION holdfast.refuse_stream();
 CREATE CONSTRAINT TRIGGER secured AFTER INSERT OR DELETE OR UPDATE ON holdfast.api_keys DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (
@@ -14381,6 +14468,9 @@ GRANT ALL ON FUNCTION holdfast.claim_mark(OUT claimed_until timestamp with time 
 REVOKE ALL ON FUNCTION holdfast.claim_streams(worker text, streams integer[], max_jobs integer, lease_seconds double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.claimed_payloads(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.claims_end_within(hundredths integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.claims_ended() FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.claims_ended() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.claims_under_way(among text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.clamp_backoff(after_run_at timestamp with time zone, after_job uuid, max_rows integer) TO holdfast_worker;
@@ -14406,6 +14496,11 @@ GRANT ALL ON FUNCTION holdfast.correlated_ids(correlation text, only_tenant text
 REVOKE ALL ON FUNCTION holdfast.correlated_tenants(correlation text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.costs_attempt(outcome text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.count_ready(streams integer[], up_to integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_api;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_worker;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_operator;
+GRANT ALL ON FUNCTION holdfast.count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.counted_with(counted int8multirange, seq integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.create_key(id uuid, tenant text, name text, prefix text, digest bytea, scopes text[], lifetime_seconds double precision, requests_per_second double precision, max_waiting integer, by text, by_key uuid) TO holdfast_operator;
@@ -14612,6 +14707,7 @@ REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, 
 REVOKE ALL ON FUNCTION holdfast.judge_circuit(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.keep_settings() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keys_after(only_tenant text, after uuid, max_keys integer) FROM PUBLIC;
@@ -14824,6 +14920,8 @@ REVOKE ALL ON FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fau
 GRANT ALL ON FUNCTION holdfast.refuse_schedule(id bigint, revision integer, fault text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.refuse_setting() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.refuse_stream() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.refused_intents(tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.register_worker(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.release(worker text, job_ids uuid[], attempts integer[], note text) FROM PUBLIC;

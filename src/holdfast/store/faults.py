@@ -20,7 +20,7 @@ from holdfast.errors import (
     TypeClosed,
 )
 
-__all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "never_sent", "told_by_sqlstate", "translated"]
+__all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "never_sent", "refusal", "told_by_sqlstate", "translated"]
 
 #: A deadlock or a serialization failure: nothing was done, and the statement may be repeated.
 REPEATABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -87,6 +87,11 @@ def translated(fault: BaseException) -> HoldfastError:
             return DatabaseUnavailable(f"PostgreSQL refused the login: {fault}")
     told = _told(getattr(fault, "sqlstate", None), str(fault), _constraint(fault))
     return told or HoldfastError(f"PostgreSQL answered with an error: {fault}")
+
+
+def refusal(sqlstate: str, text: str, constraint: str | None) -> HoldfastError:
+    """The error for one that the engine has told of in an answer."""
+    return _told(sqlstate, text, constraint or None) or HoldfastError(f"PostgreSQL answered with an error: {text}")
 
 
 def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:

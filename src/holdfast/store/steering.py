@@ -62,6 +62,10 @@ class SteeringStore:
         """Stop claims. Returns whether anything changed."""
         return await self._changed("pause_scope", kind, name, by, reason, by_key, by_tenant, public, *provenance.get())
 
+    async def claims_ended(self) -> bool:
+        """Wait for the claims that are under way, for a moment. Returns whether all of them have ended."""
+        return await self._changed("claims_ended")
+
     async def resume(
         self, kind: Kind, name: str, *, by: str, reason: str | None, by_key: UUID | None, by_tenant: str | None
     ) -> bool:

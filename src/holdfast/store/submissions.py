@@ -4,7 +4,7 @@
    in their order. Tenants take turns, and none waits for a statement that records only intents of others
    (holdfast.store.lines).
 2. An intent that cannot be recorded does not harm the others: a batch with a refused intent is sent tenant by tenant,
-   and then in halves.
+   then without those that the engine refuses, and, if it does not know them beforehand, in halves.
 3. An intent whose key another transaction has taken, and not committed yet, waits in a separate line.
 4. If a connection is lost during the commit, it is unknown whether the jobs exist. Their ids are known, so the same
    batch is sent again, which records nothing twice. A caller that has waited too long is told that the outcome is
@@ -209,16 +209,27 @@ class Submissions(JobStore):
             waiting.accept(enqueued)
 
     async def _divide(self, batch: list[_Waiting], fault: HoldfastError) -> None:
-        """Find the refused intent of a batch, and let the others have their answers."""
+        """Find the refused intents of a batch, and let the others have their answers."""
         if len(batch) == 1:
             batch[0].refuse(fault)
             return
         parts = _by_tenant(batch)
         if len(parts) == 1:
-            middle = len(batch) // 2
-            parts = [batch[:middle], batch[middle:]]
+            parts = await self._without_refused(batch)
         for part in parts:
             await self._send(part)
+
+    async def _without_refused(self, batch: list[_Waiting]) -> list[list[_Waiting]]:
+        """Refuse what the engine refuses. Returns what is to be sent again: all others, or the batch in halves."""
+        with contextlib.suppress(HoldfastError, TimeoutError):  # such as a payload that cannot even be read
+            async with asyncio.timeout(_STATEMENT_SECONDS):
+                refused = await self._tenancy.refused([waiting.intent for waiting in batch])
+            for position, fault in refused.items():
+                batch[position].refuse(fault)
+            if refused:
+                return [[waiting for position, waiting in enumerate(batch) if position not in refused]]
+        middle = len(batch) // 2
+        return [batch[:middle], batch[middle:]]
 
     def _without_keys(self, batch: list[_Waiting]) -> list[_Waiting]:
         """Those without keys, which nobody can delay; each of the others goes on by itself."""

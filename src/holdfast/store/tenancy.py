@@ -9,17 +9,23 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from holdfast.errors import HoldfastError
 from holdfast.model.job import Enqueued
 from holdfast.model.key import Caller
 from holdfast.model.options import Intent
 from holdfast.model.provenance import provenance
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
+from holdfast.store.faults import refusal
 
-__all__ = ["Ended", "LeftOut", "PublicJob", "StoredItem", "TenancyStore"]
+__all__ = ["Ended", "Keyed", "LeftOut", "PublicJob", "StoredItem", "TenancyStore"]
 
 #: Why an intent was not recorded with the others.
 LeftOut = Literal["locked", "refused"]
+
+
+#: The type of an intent, its idempotency key and its dedup key.
+Keyed = tuple[str, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +96,11 @@ class TenancyStore:
                 answers[row["item"] - 1] = Enqueued(row["job_id"], State(row["state"]), row["outcome"])
         return answers
 
+    async def refused(self, intents: Sequence[Intent]) -> dict[int, HoldfastError]:
+        """The intents that would be refused, by position, each with its error; nothing is recorded."""
+        rows = await self._session.rows("refused_intents", *_columns(intents)[:-1])
+        return {row["item"] - 1: refusal(row["code"], row["message"], row["constraint"]) for row in rows}
+
     async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:
         """The jobs that exist among (tenant, id), in no order."""
         rows = await self._session.rows("visible_jobs", [tenant for tenant, _ in asked], [job for _, job in asked])
@@ -122,6 +133,12 @@ class TenancyStore:
     async def probe(self) -> None:
         """Write, as a submission would. Raises DatabaseUnavailable with the reason if that fails."""
         await self._session.rows("probe")
+
+    async def repeats(self, tenant: str, keyed: Sequence[Keyed]) -> int:
+        """How many of these intents only repeat what their keys have a job for."""
+        columns = [list(column) for column in zip(*keyed, strict=True)]
+        (row,) = await self._session.rows("count_repeats", tenant, *columns)
+        return int(row[0])
 
     async def waiting(self, tenant: str, up_to: int) -> int:
         """How many jobs wait, counted no further than `up_to`."""

@@ -33,6 +33,8 @@ from holdfast.store.servers import open_connection
 __all__ = ["Transactions"]
 
 _IDLE_SECONDS, _ROLLBACK_SECONDS = 30.0, 5.0
+#: How long the answer to a commit is waited for. Then the connection is cut, and settling tells what became of it.
+_COMMIT_SECONDS = 30.0
 
 
 class Transactions:
@@ -161,11 +163,20 @@ async def _committed(conn: Any) -> AsyncIterator[None]:
             async with asyncio.timeout(_ROLLBACK_SECONDS):
                 await transaction.rollback()
         except (*CONNECTION_FAULTS, asyncpg.PostgresError):
-            with suppress(asyncpg.InterfaceError):  # it was cut, and has left the pool
-                conn.terminate()
+            _cut(conn)
         raise
-    with _told():
-        await transaction.commit()
+    # An answer that is lost never comes. The commit is not canceled, which could take its durability from it.
+    overdue = asyncio.get_running_loop().call_later(_COMMIT_SECONDS, _cut, conn)
+    try:
+        with _told():
+            await transaction.commit()
+    finally:
+        overdue.cancel()
+
+
+def _cut(conn: Any) -> None:
+    with suppress(asyncpg.InterfaceError):  # it has left the pool
+        conn.terminate()
 
 
 def _is_cut(conn: Any) -> bool:

@@ -12,6 +12,7 @@
    counts. A draining worker waits for its grace period at most. Then the loop is given up.
 4. A loop is given up only if it was silent, in the same task, for several looks in a row: a process that was frozen
    finds all clocks ahead, but its loop answers at once.
+5. Long before that, it notes who blocks a loop in which handlers wait: they get the time back (`silence`).
 """
 
 from __future__ import annotations
@@ -24,29 +25,25 @@ import types
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.telemetry.aside import Aside
 from holdfast.telemetry.events import LoopBlocked
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.owners import owner_of
+from holdfast.worker.silence import Blocker, Silence
 
-__all__ = ["Blockage", "Blocker"]
+__all__ = ["Blockage"]
 
 #: Longer than a working loop takes to answer.
 _LOOK_SECONDS = 1.0
 _SILENT_LOOKS = 3
+#: How often it looks whether the loop keeps handlers waiting; less often if there are none.
+_SAMPLE_SECONDS, _IDLE_SECONDS = 0.1, 0.25
 #: How often a blocked loop is reported.
 _TELL_SECONDS = 30.0
 #: The maximal number of objects to look at between a task and one that waits for it.
 _MOST_LINKS = 1000
-
-
-class Blocker(NamedTuple):
-    """Who blocks the loop: this attempt; or, if None and `known`, no claimed attempt; otherwise it is unknown."""
-
-    attempt: Claimed | None
-    known: bool
 
 
 class Blockage:
@@ -66,7 +63,9 @@ class Blockage:
         stuck_after_seconds: float,
         drain_over: Callable[[], float | None],
         give_up: Callable[[Blocker, bool], Awaitable[None]],
+        silence: Silence | None = None,
     ) -> None:
+        self._silence = silence or Silence()
         self._worker, self._claimed, self._aside = worker, claimed, aside
         self._time_over, self._drain_over, self._give_up = time_over, drain_over, give_up
         self._stuck_after_seconds = stuck_after_seconds
@@ -104,11 +103,16 @@ class Blockage:
         return Blocker(None, known=False) if owner.shared else Blocker(owner.attempt, known=True)
 
     async def watch(self) -> None:
-        """Look every second, for ever."""
+        """Look every second, for ever, and in between only for whoever keeps handlers waiting."""
+        looked = time.monotonic()
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_SAMPLE_SECONDS if len(self._claimed) else _IDLE_SECONDS)
             with contextlib.suppress(MemoryError):  # there may be memory again at the next look
-                await self._look()
+                if self._silence.lasts:
+                    self._silence.note(self.blocker())
+                if (now := time.monotonic()) - looked >= _LOOK_SECONDS:
+                    looked = now
+                    await self._look()
 
     async def _look(self) -> None:
         answered = self._answered

@@ -54,6 +54,9 @@ class Claimed:
     #: When its time is over, and whether it was over before anybody told it to stop (see holdfast.worker.deadlines).
     deadline: float | None = None
     timer: asyncio.TimerHandle | None = None
+    #: Since when its time counts, and how often it was given back time that nobody knows who took.
+    watched_from = 0.0
+    lost_to_unknown = 0
     late = False
     stuck = False
     #: When an async handler or middleware that ignores its cancellation counts as stuck.

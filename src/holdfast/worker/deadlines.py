@@ -4,6 +4,9 @@ Most handlers end long before their deadline, and many without ever waiting for 
 of the event loop only if the handler is still running at the loop's next iteration.
 
 A handler or middleware that ignores its cancellation counts as stuck some time after its deadline.
+
+A deadline moves by the time in which something else blocked the event loop: its handler could not use that time,
+however little it needed.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ from collections.abc import Mapping
 from holdfast.definitions.job_type import JobType
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.settings import WorkerSettings
+from holdfast.worker.silence import PULSE_SECONDS, Silence
 
 __all__ = ["Deadlines", "Timeouts", "time_over"]
+
+#: Timers of event loops are early by a millisecond at times.
+_EARLY_SECONDS = 0.005
 
 
 class Timeouts:
@@ -51,18 +58,25 @@ class Timeouts:
 class Deadlines:
     """The deadlines of the handlers of one event loop."""
 
-    def __init__(self, stuck_after_seconds: float) -> None:
+    def __init__(self, stuck_after_seconds: float, silence: Silence | None = None) -> None:
         self._stuck_after = stuck_after_seconds
         self._loop = asyncio.get_running_loop()
+        self._silence = silence or Silence()
         self._new: list[Claimed] = []
+        #: Attempts that have a timer. While there are any, the pulse goes on.
+        self._waiting: set[Claimed] = set()
+        self._pulse: asyncio.TimerHandle | None = None
 
     def watch(self, claimed: Claimed, seconds: float | None) -> None:
         """Cancel the handler's task after `seconds` and mark it as late, unless it has ended."""
         if seconds is None:
             return
+        claimed.watched_from = now = time.monotonic()
         if not self._new:
             self._loop.call_soon(self._arm)
-        claimed.deadline = deadline = time.monotonic() + seconds
+            if self._pulse is None:
+                self._silence.begin(now)
+        claimed.deadline = deadline = now + seconds
         claimed.stuck_at = deadline + self._stuck_after
         self._new.append(claimed)
 
@@ -72,6 +86,7 @@ class Deadlines:
         if claimed.timer is not None:
             claimed.timer.cancel()
             claimed.timer = None
+            self._waiting.discard(claimed)
 
     def _arm(self) -> None:
         new, self._new = self._new, []
@@ -79,10 +94,39 @@ class Deadlines:
         for claimed in new:
             if claimed.deadline is not None and claimed.timer is None:
                 claimed.timer = self._loop.call_at(claimed.deadline + behind, self._over, claimed)
+                self._waiting.add(claimed)
+        if self._pulse is None:
+            self._beat()
+        else:
+            self._give_back()
 
-    @staticmethod
-    def _over(claimed: Claimed) -> None:
+    def _beat(self) -> None:
+        """Show that the loop responds, for as long as handlers wait in it."""
+        self._give_back()
+        if self._waiting:
+            self._pulse = self._loop.call_later(PULSE_SECONDS, self._beat)
+        else:
+            self._pulse = None
+            self._silence.rest()
+
+    def _give_back(self) -> None:
+        """Move the deadlines of handlers that waited while something else blocked the loop."""
+        if (silent := self._silence.heard()) is None:
+            return
+        for claimed in self._waiting:
+            if claimed.deadline is not None and (taken := silent.taken_from(claimed)):
+                claimed.deadline += taken
+                claimed.stuck_at = claimed.deadline + self._stuck_after
+                if claimed.first_called is not None:
+                    claimed.first_called += taken
+
+    def _over(self, claimed: Claimed) -> None:
+        self._give_back()
+        if claimed.deadline is not None and (left := claimed.deadline - time.monotonic()) > _EARLY_SECONDS:
+            claimed.timer = self._loop.call_later(left, self._over, claimed)
+            return
         claimed.deadline = claimed.timer = None
+        self._waiting.discard(claimed)
         if claimed.task is not None:
             claimed.time_out()
             claimed.task.cancel()

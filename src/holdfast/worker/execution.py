@@ -41,6 +41,7 @@ from holdfast.worker.payloads import Payloads
 from holdfast.worker.processes.pool import ProcessPool
 from holdfast.worker.processes.talk import ChildService
 from holdfast.worker.protected import Protected
+from holdfast.worker.silence import Silence
 from holdfast.worker.starts import Starts
 from holdfast.worker.surroundings import Surroundings
 from holdfast.worker.threads import Threads, call_and_tell
@@ -77,6 +78,7 @@ class Execution:
         payloads: Payloads | None = None,
         elsewhere: Elsewhere | None = None,
         circuits: Circuits | None = None,
+        silence: Silence | None = None,
     ) -> None:
         self._config, self._worker = config, worker
         self._starts, self._payloads, self._elsewhere = starts, payloads, elsewhere
@@ -85,7 +87,7 @@ class Execution:
         self._send, self._circuits = send, circuits
         self._middleware = middleware
         self._processes = ProcessPool()
-        self._deadlines = Deadlines(stuck_after_seconds)
+        self._deadlines = Deadlines(stuck_after_seconds, silence)
         #: How attempts end whose handlers do not return.
         self.verdicts = Verdicts(pauses_drained)
         self._loop = asyncio.get_running_loop()

@@ -32,12 +32,12 @@ from holdfast.model.outcome import Outcome
 from holdfast.store.database import Database
 from holdfast.store.leases import LeaseStore, Settlement
 from holdfast.telemetry.aside import Aside
-from holdfast.worker.blockage import Blocker
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.deadlines import Timeouts
 from holdfast.worker.execution import Execution
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.settlement import SettlementService
+from holdfast.worker.silence import Blocker
 
 __all__ = ["Surrender"]
 

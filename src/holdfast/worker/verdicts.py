@@ -7,12 +7,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import cast
 
-from holdfast.errors import CircuitOpen, Fatal, Hold, Retry, Snooze
+from holdfast.errors import CircuitOpen, Fatal, Hold, InvalidInput, Retry, Snooze
 from holdfast.model.outcome import FailureKind, Outcome
 from holdfast.worker.claimed import Claimed, Interrupt
 from holdfast.worker.endings import Late, NotBegun, RemoteFailure, bare, signal_of
 
 __all__ = ["DRAINED", "STRUCK", "Verdicts", "canceled", "not_begun"]
+
+#: A snooze that is shorter lasts this much longer with each attempt that cost nothing, up to the longest.
+_SHORT_SECONDS, _FLOOR_SECONDS, _LONGEST_FLOOR_SECONDS = 0.1, 0.01, 1.0
 
 #: The text that earlier systems and their users know.
 DRAINED = "Job was interrupted by user"
@@ -47,10 +50,14 @@ class Verdicts:
             case Hold():
                 return _failed(claimed, error, failure="hold")
             case CircuitOpen(delay_seconds=float(delay), circuit=circuit):
+                delay = _unhurried(claimed, delay)
                 return self.interrupted(claimed) or Outcome.snoozed(delay, str(error), circuit=circuit or None)
             case Snooze(delay_seconds=float(delay)):
                 reason = _failed(claimed, error).message
-                return self.interrupted(claimed) or Outcome.snoozed(delay, reason or "")
+                return self.interrupted(claimed) or Outcome.snoozed(_unhurried(claimed, delay), reason or "")
+            case Snooze():
+                told = f"{type(error).__name__} has no delay: its __init__ must call that of Snooze"
+                return self.interrupted(claimed) or _failed(claimed, InvalidInput(told))
             case Fatal():
                 return _failed(claimed, error, failure="fatal")
             case Retry(delay_seconds=delay):
@@ -78,6 +85,12 @@ class Verdicts:
                 return Outcome.handed_back("the worker drained")
             case "lease":
                 return Outcome.handed_back("the lease could not be renewed")
+
+
+def _unhurried(claimed: Claimed, delay: float) -> float:
+    """The delay of a snooze: short ones become longer each time, or a job could spin at no cost and never end."""
+    free = max(0, claimed.claim.attempt - claimed.claim.failures - 1)
+    return max(delay, min(_LONGEST_FLOOR_SECONDS, free * _FLOOR_SECONDS)) if delay < _SHORT_SECONDS else delay
 
 
 def not_begun(fault: NotBegun) -> Outcome:

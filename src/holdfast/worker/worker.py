@@ -36,7 +36,7 @@ from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import WorkerChanged
 from holdfast.telemetry.narrator import narrate
 from holdfast.worker.attempts import Attempts
-from holdfast.worker.blockage import Blockage, Blocker
+from holdfast.worker.blockage import Blockage
 from holdfast.worker.circuits import Circuits
 from holdfast.worker.claimed import Claimed, ClaimedAttempts
 from holdfast.worker.copies import alone_in_its_loop
@@ -58,6 +58,7 @@ from holdfast.worker.runners import Runners
 from holdfast.worker.schedules import DeclareSchedules
 from holdfast.worker.settings import WorkerSettings
 from holdfast.worker.settlement import SettlementService
+from holdfast.worker.silence import Blocker, Silence
 from holdfast.worker.slots import Slots
 from holdfast.worker.starts import Starts
 from holdfast.worker.surrender import Surrender
@@ -193,6 +194,7 @@ class Worker:
             stack.push_async_callback(reports.close)
             declared = [t.circuit for t in self._types.values() if t.circuit is not None]
             self._circuits = Circuits(CircuitStore(self._database, self.id), declared)
+            silence = Silence()
             self._execution = Execution(
                 self._config,
                 self.id,
@@ -210,6 +212,7 @@ class Worker:
                 payloads=Payloads(self._store, self._bus),
                 elsewhere=Elsewhere(self._store, stand_back=self._stand_back),
                 circuits=self._circuits,
+                silence=silence,
             )
             aside = self._aside = Aside(self._bus)
             self._blockage = Blockage(
@@ -220,6 +223,7 @@ class Worker:
                 stuck_after_seconds=self._stuck_after,
                 drain_over=lambda: self._drain.over_at(self.told_to_stop),
                 give_up=self._give_loop_up,
+                silence=silence,
             )
             self._keeper = LeaseKeeper(
                 self._config,
@@ -326,6 +330,9 @@ class Worker:
         finally:
             for claimed in self._claimed.all():
                 claimed.stop("drain")  # handlers in threads go on when this is canceled, and must know
+            if not self.stuck and any(claimed.running for claimed in self._claimed.all()):
+                with contextlib.suppress(asyncio.CancelledError):  # canceled again: at once
+                    await self._part()
             watch.cancel()
             self._settlement.stop()
             for service in (*self._services, self._intake, self._intake.beginnings):
@@ -390,6 +397,14 @@ class Worker:
         if not self._keeper.connected:
             return "the database cannot be reached"
         return "" if self._has_beaten else "starting"
+
+    async def _part(self) -> None:
+        """When this is canceled: handlers that see that they must stop may end, and are settled, if that is quick."""
+        self._intake.stop()
+        await self._drain.idle(time.monotonic() + _GOODBYE_SECONDS, or_hurry=False)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._settlement.empty.wait()
 
     def _stand_back(self, stream: int, seconds: float) -> None:
         self._intake.stand_back(stream, seconds)

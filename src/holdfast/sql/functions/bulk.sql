@@ -399,6 +399,10 @@ begin
   end if;
   perform vouch();
   return bulk.state;
+exception
+  when lock_not_available then
+    raise exception 'the operation is in the middle of a portion, which takes long; ask again to stop it'
+      using errcode = '55P03';
 end
 $$;
 

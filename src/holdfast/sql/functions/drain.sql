@@ -21,6 +21,33 @@ as $$
     and (among is null or l.virtualtransaction = any (among))
 $$;
 
+-- Wait for claims that are under way now, for so many hundredths of a second at most. Answers whether all of them have ended.
+create or replace function claims_end_within(hundredths integer) returns boolean
+language plpgsql volatile
+set search_path from current
+as $$
+declare
+  claiming text[] := claims_under_way();
+begin
+  for look in 1..hundredths loop
+    exit when claiming = '{}';
+    perform pg_sleep(0.01);
+    claiming := claims_under_way(claiming);
+  end loop;
+  return claiming = '{}';
+end
+$$;
+
+-- Wait until all claims have ended that are under way now, half a second at most: they may not have seen what was just
+-- committed, such as a pause, and may take jobs that are recorded after it. Answers whether all of them have ended.
+-- Roles: operator.
+create or replace function claims_ended() returns boolean
+language sql volatile security definer
+set search_path from current
+as $$
+  select claims_end_within(50)
+$$;
+
 -- Whether claims of a subject are stopped, by whom and why, how many of its jobs still run, and whether it is `drained`: it
 -- is paused, none of its jobs runs, and no claim from before the pause is under way. It waits for such claims for a fifth of a
 -- second; ask again if it is not drained. A tenant's operators are told about their own jobs only.
@@ -32,23 +59,18 @@ set search_path from current
 as $$
 #variable_conflict use_column
 declare
-  began    timestamptz;
-  claiming text[];
+  began timestamptz;
+  ended boolean;
 begin
   perform check_subject(
     drain_progress.kind, drain_progress.name, array['queue', 'type', 'lane', 'tenant', 'everything']);
   select c.paused_at into began from controls c where c.kind = drain_progress.kind and c.name = drain_progress.name;
   if began is not null then
-    claiming := claims_under_way();
-    for look in 1..20 loop
-      exit when claiming = '{}';
-      perform pg_sleep(0.01);
-      claiming := claims_under_way(claiming);
-    end loop;
+    ended := claims_end_within(20);
   end if;
   return query
   select c.paused_at, shown.by, shown.note, leased.count,
-    coalesce(c.paused_at = began and claiming = '{}' and leased.count = 0, false)
+    coalesce(c.paused_at = began and ended and leased.count = 0, false)
   from (
     select count(*) as count
     from leases l

@@ -90,6 +90,21 @@ create or replace trigger usable before insert or update on settings
   for each row
   execute function refuse_setting();
 
+-- Refuse to delete settings: without its row a setting has no default, and every claim would fail.
+create or replace function keep_settings() returns trigger
+language plpgsql
+set search_path from current
+as $$
+begin
+  raise exception 'rows of settings cannot be deleted; to reset a setting, set its value to null'
+    using errcode = 'HF002';
+end
+$$;
+
+create or replace trigger kept before delete or truncate on settings
+  for each statement
+  execute function keep_settings();
+
 -- All settings by name: the value that is in force for the caller's session, and where it comes from.
 create or replace function list_settings(only_name text default null) returns table (
   name text, value text, origin text, default_value text, description text, updated_at timestamptz, updated_by text

@@ -128,3 +128,27 @@ begin
   where k.tenant = answered_key.tenant and k.key = answered_key.key;
 end
 $$;
+
+-- How many of these intents only repeat what their idempotency or dedup key has a job for. Roles: api, worker, operator,
+-- client.
+create or replace function count_repeats(tenant text, types text[], keys text[], dedup_keys text[]) returns bigint
+language plpgsql security definer stable
+set search_path from current
+as $$
+#variable_conflict use_column
+begin
+  perform refuse_no_tenant(count_repeats.tenant);
+  return (
+    select count(*)
+    from unnest(types, keys, dedup_keys) as asked (type, key, dedup_key)
+    where exists (
+        select
+        from idempotency_keys k
+        join jobs j on j.id = k.job_id and j.tenant = k.tenant
+        where k.tenant = count_repeats.tenant and k.key = asked.key)
+      or asked.key is null and exists (
+        select
+        from jobs j
+        where j.tenant = count_repeats.tenant and j.type = asked.type and j.dedup_key = asked.dedup_key));
+end
+$$;

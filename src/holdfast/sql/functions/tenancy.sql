@@ -95,6 +95,37 @@ begin
 end
 $$;
 
+-- Those of the intents that `submit` refuses whatever else is recorded, each with its error, and nothing is recorded. What
+-- has an idempotency key may be answered with its job, so only a part of it is looked at.
+create or replace function refused_intents(
+  tenants text[], creators text[], types text[], payloads jsonb[], options jsonb[]
+) returns table (item integer, code text, message text, "constraint" text)
+language plpgsql security definer stable
+set search_path from current
+as $$
+begin
+  for position in 1 .. coalesce(cardinality(types), 0) loop
+    perform refuse_no_tenant(tenants[position]);
+    begin
+      perform check_enqueue(
+        types[position:position], payloads[position:position], options[position:position], tenants[position]);
+      perform check_texts(creators[position], null);
+      if options[position] ->> 'idempotency_key' is null then
+        perform refuse_closed(types[position:position], '{}');
+        if options[position] ->> 'parent_id' is not null then
+          perform with_lineage(options[position:position], tenants[position], '{}');
+        end if;
+      end if;
+    exception
+      when sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception then
+        get stacked diagnostics code = returned_sqlstate, message = message_text, "constraint" = constraint_name;
+        item := position;
+        return next;
+    end;
+  end loop;
+end
+$$;
+
 -- The public fields of jobs, each requested for a tenant.
 create or replace function public_jobs(tenants text[], job_ids uuid[])
 returns table (

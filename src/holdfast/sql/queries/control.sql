@@ -10,6 +10,11 @@ select item, job_id, state, outcome
 from holdfast.submit_free(
   $1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[], $6::uuid[]);
 
+-- name: refused_intents
+-- Those that would be refused, and why.
+select item, code, message, "constraint"
+from holdfast.refused_intents($1::text[], $2::text[], $3::text[], $4::text[]::jsonb[], $5::text[]::jsonb[]);
+
 -- name: visible_jobs
 -- What clients may know about jobs.
 select id, tenant, type, state, target, holdfast.readable(created_at) as created_at, holdfast.readable(updated_at) as updated_at,
@@ -32,6 +37,10 @@ select holdfast.tenant_request($1, $2, $3, holdfast.as_caller($4, $8, $9), $5, $
 -- name: waiting_jobs
 -- How many jobs of a tenant wait, counted up to a number.
 select holdfast.waiting_jobs($1, $2);
+
+-- name: count_repeats
+-- How many intents have a job already, by their keys.
+select holdfast.count_repeats($1, $2::text[], $3::text[], $4::text[]);
 
 -- name: find_key
 -- The valid key with this digest, and whether any key exists.

@@ -2,6 +2,10 @@
 -- Stop claims in a subject.
 select holdfast.pause_subject($1, $2, holdfast.as_caller($3, $8, $9), $4, $5, $6, $7);
 
+-- name: claims_ended
+-- Wait a moment for claims that were under way when something was decided.
+select holdfast.claims_ended();
+
 -- name: resume_scope
 -- Let claims go on in a subject.
 select holdfast.resume_subject($1, $2, holdfast.as_caller($3, $7, $8), $4, $5, $6);

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-import time
+from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -15,13 +17,14 @@ from pydantic_core import to_json
 
 from holdfast.bounds import shown
 from holdfast.client.client import Asked
-from holdfast.client.control import PublicJob
+from holdfast.client.control import Keyed, PublicJob
 from holdfast.client.job_ref import JobRef
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.key import Caller
 from holdfast.model.states import Status
 from holdfast.web.auth import PREFER, TRACEPARENT, secured
 from holdfast.web.bodies import problem_of, received
+from holdfast.web.control.backlog import Backlog
 from holdfast.web.control.schemas import (
     Accepted,
     Batch,
@@ -47,33 +50,6 @@ _AT_A_TIME = 10
 _SMALL_BATCH = 4 * 1024
 
 
-class _Waiting:
-    """How many jobs wait: a count that is refreshed now and then, plus the jobs admitted since."""
-
-    def __init__(self, state: AppState) -> None:
-        self._state = state
-        self._counted: dict[tuple[str, int], tuple[float, int]] = {}
-
-    async def refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
-        """Add `count` jobs; a problem if the key may not add them."""
-        most = caller.max_waiting
-        if most is None:
-            return
-        key = (caller.tenant, most)
-        at, count = self._counted.get(key, (float("-inf"), 0))
-        if time.monotonic() - at > 1:
-            at, count = time.monotonic(), await (await self._state.control()).waiting(caller, most)
-        self._counted[key] = at, count
-        if count + jobs > most:
-            raise Problem(
-                429,
-                "waiting-limit",
-                f"This key may add jobs while fewer than {most} wait.",
-                headers={"Retry-After": "5"},
-            )
-        self._counted[key] = at, count + jobs
-
-
 def job_id_of(text: str) -> UUID:
     """A job's id as it stands in an address."""
     try:
@@ -88,7 +64,7 @@ def jobs_router(state: AppState) -> APIRouter:
     # Called directly: as a dependency it would cost as much as the rest of a submission.
     submitter = state.auth.requires("submit")
     may_read = Depends(state.auth.requires("read"))
-    waiting = _Waiting(state)
+    backlog = Backlog(state)
 
     @router.post(
         "/jobs",
@@ -109,8 +85,8 @@ def jobs_router(state: AppState) -> APIRouter:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
         async with received(request, Submission, deadline) as submission:
-            await deadline.holds(waiting.refuse_too_many(caller))
-            ref = await _record(state, caller, submission, request, deadline)
+            with await deadline.holds(backlog.admit(caller, 1, partial(_keyed, [submission]))):
+                ref = await _record(state, caller, submission, request, deadline)
         del submission  # nobody needs it during a wait of up to a minute
         seconds = wanted_wait(request)
         job = await _waited(state, request, caller, ref.id, seconds) if seconds else None
@@ -130,8 +106,8 @@ def jobs_router(state: AppState) -> APIRouter:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
         async with received(request, Batch, deadline, small=_SMALL_BATCH) as batch:
-            await deadline.holds(waiting.refuse_too_many(caller, len(batch.jobs)))
-            answers = await _record_each(state, caller, batch, request, deadline)
+            with await deadline.holds(backlog.admit(caller, len(batch.jobs), partial(_keyed_of, batch))):
+                answers = await _record_each(state, caller, batch, request, deadline)
         return Response(to_json({"results": answers}), 202, media_type=_JSON)
 
     @router.get(
@@ -242,6 +218,18 @@ def _asked(submission: Submission, trace: str | None) -> Asked:
     if trace is not None:
         options.setdefault("traceparent", trace)
     return submission.job_type, submission.payload, options
+
+
+def _keyed(submissions: Sequence[Submission]) -> list[Keyed]:
+    return [(one.job_type, one.idempotency_key, one.dedup_key) for one in submissions]
+
+
+def _keyed_of(batch: Batch) -> list[Keyed]:
+    keyed: list[Keyed] = []
+    for text in batch.texts:
+        with contextlib.suppress(ValidationError):  # its answer says what is wrong with it
+            keyed += _keyed([Submission.model_validate_json(text)])
+    return keyed
 
 
 def _trace(request: Request) -> str | None:
