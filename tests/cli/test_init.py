@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +34,7 @@ def test_the_app_and_its_test_run_as_they_were_written(written: Path, database_u
     environment = {**given, "HOLDFAST_DATABASE_URL": database_url}
     ran = warm.run(["-W", "error", "app.py"], cwd=written, env=environment, timeout=60)
     assert (ran.returncode, ran.stdout) == (0, "{'sent_to': 'ada@example.com'}\n"), ran.stderr
-    command = [sys.executable, "-m", "pytest", *PYTEST]
-    tested = subprocess.run(command, cwd=written, env=environment, capture_output=True, text=True, timeout=60)
+    tested = warm.run(["-m", "pytest", *PYTEST], cwd=written, env=environment, timeout=60)
     assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
 
 

@@ -43,6 +43,7 @@ PRELOADED = (
     "django.core.management",
     "flask.cli",
     "httpx",
+    "pytest",
 )
 
 #: What children of process executors are given of their worker's own flags: forks have that already, or need it not.

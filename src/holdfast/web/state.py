@@ -20,6 +20,8 @@ from holdfast.web.auth import Auth
 from holdfast.web.bodies import unhurried
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
+from holdfast.web.readiness import Readiness
+from holdfast.web.waiting import Waiting
 
 __all__ = ["AppState"]
 
@@ -36,7 +38,7 @@ class AppState:
 
     def __init__(self, hf: Holdfast, auth: Auth, metrics: Metrics, outage: Outage) -> None:
         self.hf, self.auth, self.metrics, self.outage = hf, auth, metrics, outage
-        self.answers = Answers()
+        self.answers, self.readiness, self.waiting = Answers(), Readiness(self), Waiting(hf)
         self._stop = asyncio.Event()
         self._waiting: Counter[tuple[UUID | None, bool]] = Counter()  # with a key, or (True) with its tokens
         self._waiting_with_token: Counter[EventsToken] = Counter()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -47,33 +46,6 @@ _AT_A_TIME = 10
 _SMALL_BATCH = 4 * 1024
 
 
-class _Waiting:
-    """How many jobs wait: a count that is refreshed now and then, plus the jobs admitted since."""
-
-    def __init__(self, state: AppState) -> None:
-        self._state = state
-        self._counted: dict[tuple[str, int], tuple[float, int]] = {}
-
-    async def refuse_too_many(self, caller: Caller, jobs: int = 1) -> None:
-        """Add `count` jobs; a problem if the key may not add them."""
-        most = caller.max_waiting
-        if most is None:
-            return
-        key = (caller.tenant, most)
-        at, count = self._counted.get(key, (float("-inf"), 0))
-        if time.monotonic() - at > 1:
-            at, count = time.monotonic(), await (await self._state.control()).waiting(caller, most)
-        self._counted[key] = at, count
-        if count + jobs > most:
-            raise Problem(
-                429,
-                "waiting-limit",
-                f"This key may add jobs while fewer than {most} wait.",
-                headers={"Retry-After": "5"},
-            )
-        self._counted[key] = at, count + jobs
-
-
 def job_id_of(text: str) -> UUID:
     """A job's id as it stands in an address."""
     try:
@@ -88,7 +60,6 @@ def jobs_router(state: AppState) -> APIRouter:
     # Called directly: as a dependency it would cost as much as the rest of a submission.
     submitter = state.auth.requires("submit")
     may_read = Depends(state.auth.requires("read"))
-    waiting = _Waiting(state)
 
     @router.post(
         "/jobs",
@@ -109,7 +80,7 @@ def jobs_router(state: AppState) -> APIRouter:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
         async with received(request, Submission, deadline) as submission:
-            await deadline.holds(waiting.refuse_too_many(caller))
+            await deadline.holds(state.waiting.refuse_too_many(caller))
             ref = await _record(state, caller, submission, request, deadline)
         del submission  # nobody needs it during a wait of up to a minute
         seconds = wanted_wait(request)
@@ -130,7 +101,7 @@ def jobs_router(state: AppState) -> APIRouter:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
         async with received(request, Batch, deadline, small=_SMALL_BATCH) as batch:
-            await deadline.holds(waiting.refuse_too_many(caller, len(batch.jobs)))
+            await deadline.holds(state.waiting.refuse_too_many(caller, len(batch.jobs)))
             answers = await _record_each(state, caller, batch, request, deadline)
         return Response(to_json({"results": answers}), 202, media_type=_JSON)
 
