@@ -163,8 +163,11 @@ asyncio.run(main())
 """
 
 
-def test_a_hundred_tests_run_in_seconds(project: Path, slow: Slowness) -> None:
+def test_a_hundred_tests_run_in_seconds(
+    project: Path, slow: Slowness, roomy_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a server of its own, which all processes share and nobody leaves behind."""
+    monkeypatch.setenv("TMPDIR", str(roomy_path))
     (project / "test_place.py").write_text("def test_place(jobs):\n    print('it is', jobs.database_url)\n")
     for file in range(4):
         tests = [SYNC_TEST.format(n=n) + ASYNC_TEST.format(n=n, mark="") for n in range(12 if file else 14)]
@@ -175,4 +178,5 @@ def test_a_hundred_tests_run_in_seconds(project: Path, slow: Slowness) -> None:
     print(f"\n101 tests in {whole:.1f} s, with the start of a server and of two processes")
     assert whole < 30 * slow.factor, said
     (home,) = re.findall(r"it is .*host=([^&\n]*?)/postgres/", said)
+    assert Path(home).is_relative_to(roomy_path)
     assert not Path(home).exists()
