@@ -176,7 +176,7 @@ def slow() -> Iterator[Slowness]:
 
 @pytest.fixture
 def roomy_path() -> Iterator[Path]:
-    """A folder for a server of the test's own, where the shared one has its files: in memory that takes half the work."""
+    """A folder for a server of the test's own, where the shared one has its files: memory takes half the work."""
     folder = Path(tempfile.mkdtemp(prefix="hf-home-", dir=HOME.parent))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
