@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigError, Conflict, DatabaseUnavailable, HoldfastError, NotOpen
-from holdfast.web import readiness
+from holdfast.web import health
 from holdfast.web.server import address, admit, listen
 from tests.harness.databases import with_database
 from tests.web.test_jobs import is_problem
@@ -24,7 +24,7 @@ async def test_livez_never_touches_the_database(gatekeeper: httpx.AsyncClient) -
 async def test_readyz_wants_a_schema_that_fits(
     client: httpx.AsyncClient, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(health, "_FRESH_SECONDS", 0.0)
     assert (await client.get("/readyz")).status_code == 200
     await conn.execute("delete from schema_steps")
     is_problem(await client.get("/readyz"), 503, "schema")
@@ -34,7 +34,7 @@ async def test_readyz_wants_a_schema_that_fits(
 async def test_readyz_answers_with_codes_of_the_catalogue(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "_FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(health, "_FRESH_SECONDS", 0.0)
     for fault in (HoldfastError("x"), NotOpen("x"), DatabaseUnavailable("x"), Conflict("x")):
 
         async def check(_hf: Holdfast, fault: HoldfastError = fault) -> None:

@@ -25,7 +25,7 @@ from holdfast.store.groups import Groups
 from holdfast.store.submissions import Submissions
 from holdfast.store.tenancy import PublicJob
 from holdfast.telemetry.bus import Bus
-from holdfast.web.readiness import Readiness
+from holdfast.web.health import Readiness
 from holdfast.web.steps import Steps, StepsMiddleware
 
 

@@ -18,9 +18,9 @@ from holdfast.model.key import Caller, EventsToken
 from holdfast.web.answers import Answers
 from holdfast.web.auth import Auth
 from holdfast.web.bodies import unhurried
+from holdfast.web.health import Readiness
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
-from holdfast.web.readiness import Readiness
 from holdfast.web.waiting import Waiting
 
 __all__ = ["AppState"]
