@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from holdfast import Holdfast
 from holdfast.model.key import SCOPES
+from holdfast.web.description import describe
 from holdfast.web.routes import create_app
 from holdfast.web.serving import CURRENT
 
@@ -72,3 +73,8 @@ async def test_a_route_keeps_nothing_of_its_own() -> None:
     for route in routes:
         kept = [cell.cell_contents for cell in route.endpoint.__closure__ or ()]
         assert not [what for what in kept if not isinstance(what, UNCHANGING)], route.path
+
+
+def test_the_description_is_the_same_with_a_guard_and_without() -> None:
+    hf = Holdfast("postgresql://127.0.0.1:1/nothing")
+    assert describe(create_app(hf, guard=lambda: True)) == describe(create_app(hf))

@@ -78,11 +78,11 @@ def health_router(state: AppState) -> APIRouter:
     """The routes."""
     router = APIRouter(tags=["health"])
 
-    @router.get("/livez", summary="Whether this process is alive", operation_id="health_livez")
+    @router.get("/livez", summary="Whether this process is alive")
     async def livez() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.get("/readyz", summary="Whether this process can record jobs", operation_id="health_readyz")
+    @router.get("/readyz", summary="Whether this process can record jobs")
     async def readyz() -> dict[str, str]:
         await state.readiness.require()
         return {"status": "ok"}

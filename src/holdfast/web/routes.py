@@ -152,6 +152,8 @@ def _routers() -> Sequence[APIRouter]:
         for route in router.routes:
             if isinstance(route, APIRoute):
                 route.unique_id = route.operation_id or _operation_id(route)
+                if route.response_field is not None:  # its title is in the description
+                    route.response_field.name = f"Response_{route.unique_id}"
     return routers
 
 
