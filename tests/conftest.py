@@ -175,6 +175,14 @@ def slow() -> Iterator[Slowness]:
 
 
 @pytest.fixture
+def roomy_path() -> Iterator[Path]:
+    """A folder for a server of the test's own, where the shared one has its files: memory takes half the work."""
+    folder = Path(tempfile.mkdtemp(prefix="hf-home-", dir=HOME.parent))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
 def empty_database_url(server_url: str, databases: Databases) -> Iterator[str]:
     """A new database with nothing in it."""
     name = databases.create()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +29,12 @@ def written(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_app_and_its_test_run_as_they_were_written(written: Path, database_url: str) -> None:
+def test_the_app_and_its_test_run_as_they_were_written(written: Path, database_url: str, roomy_path: Path) -> None:
     given = {k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "PYTEST_"))}
-    environment = {**given, "HOLDFAST_DATABASE_URL": database_url}
+    environment = {**given, "HOLDFAST_DATABASE_URL": database_url, "TMPDIR": str(roomy_path)}
     ran = warm.run(["-W", "error", "app.py"], cwd=written, env=environment, timeout=60)
     assert (ran.returncode, ran.stdout) == (0, "{'sent_to': 'ada@example.com'}\n"), ran.stderr
-    command = [sys.executable, "-m", "pytest", *PYTEST]
-    tested = subprocess.run(command, cwd=written, env=environment, capture_output=True, text=True, timeout=60)
+    tested = warm.run(["-m", "pytest", *PYTEST], cwd=written, env=environment, timeout=60)
     assert "1 passed" in tested.stdout, tested.stdout + tested.stderr
 
 

@@ -120,12 +120,12 @@ async def test_a_job_is_recorded_for_a_tenant(cli: Cli, hf: Holdfast) -> None:
     assert (await hf.get(lines.stdout.strip())).tenant == "acme"
 
 
-def test_a_list_says_when_the_embedded_database_is_new(tmp_path: Path) -> None:
-    home = {"HOLDFAST_HOME": str(tmp_path / "home")}
+def test_a_list_says_when_the_embedded_database_is_new(roomy_path: Path) -> None:
+    home = {"HOLDFAST_HOME": str(roomy_path / "home")}
     try:
         first, second = (invoke("jobs", "list", environment=home) for _ in range(2))
-        assert first.stderr == f"no jobs yet: the embedded database of {tmp_path}/home has just been set up\n"
-        assert second.stderr == f"no jobs in the embedded database of {tmp_path}/home\n"
+        assert first.stderr == f"no jobs yet: the embedded database of {roomy_path}/home has just been set up\n"
+        assert second.stderr == f"no jobs in the embedded database of {roomy_path}/home\n"
     finally:
         invoke("db", "stop", environment=home)
 

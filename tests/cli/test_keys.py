@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import ROOT, Cli
+from tests.harness import warm
 
 
 async def test_a_key_is_shown_once_and_lives_until_it_is_revoked(cli: Cli) -> None:
@@ -46,11 +45,10 @@ async def test_a_table_has_scopes_as_words_and_json_as_a_list(cli: Cli) -> None:
 
 async def test_nothing_is_served_to_others_without_keys(database_url: str) -> None:
     refused = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "holdfast", "serve", "--host", "0.0.0.0", "--port", "0"],
+        warm.run,
+        ["-m", "holdfast", "serve", "--host", "0.0.0.0", "--port", "0"],
         env={**os.environ, "HOLDFAST_DATABASE_URL": database_url},
-        capture_output=True,
-        text=True,
+        cwd=ROOT,
         timeout=60,
     )
     assert refused.returncode == 2

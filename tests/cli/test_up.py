@@ -36,8 +36,8 @@ def processes_in(folder: Path) -> list[int]:
     return found
 
 
-async def test_up_runs_everything_in_an_empty_folder_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
-    folder = tmp_path / "empty"
+async def test_up_runs_everything_in_an_empty_folder_and_leaves_nothing(start: Start, roomy_path: Path) -> None:
+    folder = roomy_path / "empty"
     folder.mkdir()
     up = start("up", "--port", 0, folder=folder, HOLDFAST_DATABASE_URL="")
     async with httpx.AsyncClient(base_url=await server_of(up)) as client:

@@ -13,7 +13,8 @@ from holdfast import errors
 from holdfast.cli.asking import confirm
 from holdfast.cli.exits import exit_code
 from holdfast.config import ENTRIES
-from tests.cli.conftest import TASKS, invoke
+from tests.cli.conftest import ROOT, TASKS, invoke
+from tests.harness import warm
 
 AWAY = {"HOLDFAST_DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/nothing"}
 
@@ -87,8 +88,7 @@ def test_a_database_that_is_away_exits_5(arguments: list[str]) -> None:
 
 
 def test_a_worker_whose_database_is_away_exits_5() -> None:
-    command = [sys.executable, "-m", "holdfast", "worker", "--app", TASKS]
-    done = subprocess.run(command, env=AWAY, capture_output=True, text=True, check=False)
+    done = warm.run(["-m", "holdfast", "worker", "--app", TASKS], env=AWAY, cwd=ROOT, timeout=60)
     assert done.returncode == 5
     assert "error: PostgreSQL cannot be reached" in done.stderr
 
@@ -132,11 +132,8 @@ def test_a_misspelt_variable_is_told_with_the_setting_that_may_be_meant() -> Non
 def test_processes_tell_of_misspelt_variables_and_their_children_do_not(command: list[str]) -> None:
     # A wrong port ends the command before it starts anything.
     wrong = {**AWAY, "HOLDFAST_PROT": "8501", "HOLDFAST_PORT": "x"}
-    started = [sys.executable, "-m", "holdfast", *command]
-    for leash, times in (({}, 1), ({"HOLDFAST_LEASH": "0"}, 0)):
-        done = subprocess.run(
-            started, env={**wrong, **leash}, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
+    for leash, times in (dict[str, str](), 1), ({"HOLDFAST_LEASH": "0"}, 0):
+        done = warm.run(["-m", "holdfast", *command], env={**wrong, **leash}, cwd=ROOT, timeout=60)
         assert done.returncode == 2, done.stderr
         assert done.stderr.count("HOLDFAST_PROT") == times
 

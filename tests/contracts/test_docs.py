@@ -20,14 +20,14 @@ from click.testing import CliRunner
 
 from holdfast.cli.root import holdfast
 from tests.harness import warm
-from tests.harness.plugins import WITHOUT_OURS
+from tests.harness.plugins import FORKED, WITHOUT_OURS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini))`")
-PYTEST = ("-q", "-p", "no:cacheprovider", *WITHOUT_OURS, "-W", "error")
+PYTEST = ("-q", "-p", "no:cacheprovider", *WITHOUT_OURS, "-W", "error", *FORKED)
 #: What a snippet may be. The first three are run or looked up; the others are only read.
 LANGUAGES = {"python", "sql", "console", "toml", "ini", "json", "text", "mermaid"}
 
@@ -85,8 +85,8 @@ def test_python_snippets_run(page: Path, database_url: str, tmp_path: Path) -> N
         if page.name == "README.md":
             assert done.stdout == "{'sent_to': 'ada@example.com'}\n"
     if tests:
-        # All tests of a page at once, as one runs them. pytest wants to import its plugins itself.
-        done = coldly(["-m", "pytest", *PYTEST, *tests], cwd=tmp_path, env=environment, timeout=60)
+        # All tests of a page at once, as one runs them.
+        done = warm.run(["-m", "pytest", *PYTEST, *tests], cwd=tmp_path, env=environment, timeout=60)
         assert done.returncode == 0, f"{page.name}: {tests}\n{done.stdout}{done.stderr}"
     assert runs or tests, f"nothing on {page.name} can be run"
 

@@ -15,6 +15,7 @@ import pytest
 from holdfast.web.server import address, listen
 from tests.contracts.test_docs import ROOT, snippets
 from tests.faults.test_intake import servers
+from tests.harness import warm
 
 PAGE = ROOT / "docs/how-to/http-api.md"
 
@@ -31,11 +32,12 @@ async def test_the_page_about_http_works_word_for_word(database_url: str, tmp_pa
     with listen("127.0.0.1", 0) as listener:
         place = address(listener).removeprefix("http://")
         async with servers(listener, database_url, [0]):
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", "worker", "--app", "holdfast.cli.demo:hf"],
-                env={**os.environ, "HOLDFAST_DATABASE_URL": database_url},
-                stderr=subprocess.DEVNULL,
-            )
+            with (tmp_path / "worker.log").open("wb") as log:
+                worker = warm.Process(
+                    ["-m", "holdfast", "worker", "--app", "holdfast.cli.demo:hf"],
+                    env={**os.environ, "HOLDFAST_DATABASE_URL": database_url},
+                    stdout=log,
+                )
             script = "\n".join(
                 f"{command.replace('localhost:8080', place)}\necho; echo -----" for command in commands()
             )

@@ -21,7 +21,8 @@ from holdfast import Holdfast
 from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
 from tests.contracts.test_docs import ROOT, snippets
-from tests.harness.fleet import WorkerProcess, interpreter
+from tests.faults.conftest import started_warm
+from tests.harness.fleet import WorkerProcess
 from tests.harness.history import History
 from tests.harness.waiting import until
 
@@ -45,7 +46,7 @@ class Processes:
 
     def start(self, *arguments: str) -> WorkerProcess:
         output = self._folder / f"process-{len(self._all)}.log"
-        self._all.append(WorkerProcess(["-m", *arguments], self._environment, self._history, output, interpreter))
+        self._all.append(WorkerProcess(["-m", *arguments], self._environment, self._history, output, started_warm))
         return self._all[-1]
 
     async def workers(self, count: int) -> list[WorkerProcess]:

@@ -17,8 +17,8 @@ POSTGRES_15 = Path("/usr/lib/postgresql/15/bin")
 
 
 @pytest.mark.skipif(not POSTGRES_15.exists(), reason="PostgreSQL 15 is not installed (scripts/system-packages)")
-async def test_a_job_lives_on_postgresql_15(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path / "home", binaries=POSTGRES_15) as server:
+async def test_a_job_lives_on_postgresql_15(roomy_path: Path) -> None:
+    with EmbeddedPostgres(roomy_path / "home", binaries=POSTGRES_15) as server:
         config = Config.load(environment={}, database_url=server.url)
         await migrate(config)
         hf = Holdfast(database_url=server.url)

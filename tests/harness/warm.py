@@ -44,6 +44,7 @@ PRELOADED = (
     "django.core.management",
     "flask.cli",
     "httpx",
+    "pytest",
 )
 
 #: In the environment of a process: those that it starts for its handlers are forked, too.

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -162,8 +161,8 @@ def test_a_worker_loads_the_application_with_the_first_job(app: Flask, database_
         "HOLDFAST_DATABASE_URL": database_url,
         "FLASK_APP": "tests.integrations.shop",
     }
-    command = [sys.executable, "-m", "holdfast", "worker", "--app", "tests.integrations.shop:hf", "--burst"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90)
+    command = ["-m", "holdfast", "worker", "--app", "tests.integrations.shop:hf", "--burst"]
+    done = warm.run(command, cwd=ROOT, env=environment, timeout=90)
     assert done.returncode == 0, done.stderr
     assert shop.hf.sync.get(ref).result == "hello ada"
 

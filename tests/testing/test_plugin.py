@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.plugins import WITHOUT_OURS
+from tests.harness import warm
+from tests.harness.plugins import FORKED, WITHOUT_OURS
 from tests.harness.slowness import Slowness
 
 APP = """
@@ -67,16 +69,14 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *arguments: str, url: str | None = None, passed: int | None = None) -> str:
-    """What pytest says in the project, in a process of its own."""
+def run(project: Path, *arguments: str, url: str | None = None, passed: int | None = None, cold: bool = False) -> str:
+    """What pytest says in the project, in a process of its own; `cold`: in one that has imported nothing."""
     chosen = ["--holdfast-database-url", url] if url else []
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *WITHOUT_OURS, *QUIET, *chosen, *arguments],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    command = ["-m", "pytest", *WITHOUT_OURS, *QUIET, *chosen, *arguments]
+    if cold:
+        done = subprocess.run([sys.executable, *command], cwd=project, capture_output=True, text=True, timeout=100)
+    else:
+        done = warm.run([*command, *FORKED], cwd=project, env=os.environ, timeout=100)
     said = done.stdout + done.stderr
     if passed is not None:
         assert done.returncode == 0, said
@@ -130,7 +130,7 @@ def test_a_project_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
         "    assert pytestconfig.pluginmanager.has_plugin('holdfast')\n"
         "    assert not {'holdfast', 'asyncpg', 'pydantic'} & sys.modules.keys()\n"
     )
-    said = run(tmp_path, *NO_ASYNC, passed=1)
+    said = run(tmp_path, *NO_ASYNC, passed=1, cold=True)
     assert "holdfast" not in said.replace(str(tmp_path), "").split("collected")[1]
 
 
@@ -163,8 +163,11 @@ asyncio.run(main())
 """
 
 
-def test_a_hundred_tests_run_in_seconds(project: Path, slow: Slowness) -> None:
+def test_a_hundred_tests_run_in_seconds(
+    project: Path, slow: Slowness, roomy_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a server of its own, which all processes share and nobody leaves behind."""
+    monkeypatch.setenv("TMPDIR", str(roomy_path))
     (project / "test_place.py").write_text("def test_place(jobs):\n    print('it is', jobs.database_url)\n")
     for file in range(4):
         tests = [SYNC_TEST.format(n=n) + ASYNC_TEST.format(n=n, mark="") for n in range(12 if file else 14)]
@@ -175,4 +178,5 @@ def test_a_hundred_tests_run_in_seconds(project: Path, slow: Slowness) -> None:
     print(f"\n101 tests in {whole:.1f} s, with the start of a server and of two processes")
     assert whole < 30 * slow.factor, said
     (home,) = re.findall(r"it is .*host=([^&\n]*?)/postgres/", said)
+    assert Path(home).is_relative_to(roomy_path)
     assert not Path(home).exists()

@@ -12,7 +12,8 @@ from holdfast import Context, Holdfast
 from holdfast.web.loopback import meant_for_loopback
 from holdfast.web.server import create_app
 
-FAR, HUGE = "'20000-01-01'::timestamptz", "repeat('x', 5000000)"
+#: A text is longer than a page may be (`PAGE_BYTES`).
+FAR, HUGE = "'20000-01-01'::timestamptz", "repeat('x', 3200000)"
 #: By table: what is planted there for the job {job}.
 PLANTS = {
     "jobs": (

@@ -80,22 +80,26 @@ class Auth:
         """
 
         async def let_in(request: Request) -> Caller:
-            request.state.tokens = tokens
-            caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
-            request.state.caller, request.state.rooms = caller, self._rooms
-            request.state.look_again = self.look_again
-            visitor, counted = caller.token is not None, self.steps.is_visitors(request.scope)
-            self.steps.remember(request.scope, caller.tenant, keyless=caller.key_id is None, visitor=visitor)
-            speaker.set(caller.tenant)
-            address = None if request.client is None else request.client.host
-            provenance.set((address, getattr(request.state, "request_id", None)))
-            if not caller.may(scope):
-                raise Problem(403, "scope", self._advice(scope))
-            if not counted:
-                self._limits.count(caller)
-            return caller
+            return await self.let_in(request, scope, tokens=tokens, lately=lately)
 
         return let_in
+
+    async def let_in(self, request: Request, scope: str, *, tokens: bool, lately: bool) -> Caller:
+        """The caller, if it has the scope; a problem otherwise."""
+        request.state.tokens = tokens
+        caller = await (self._caller_now_or_lately(request) if lately else self._caller(request))
+        request.state.caller, request.state.rooms = caller, self._rooms
+        request.state.look_again = self.look_again
+        visitor, counted = caller.token is not None, self.steps.is_visitors(request.scope)
+        self.steps.remember(request.scope, caller.tenant, keyless=caller.key_id is None, visitor=visitor)
+        speaker.set(caller.tenant)
+        address = None if request.client is None else request.client.host
+        provenance.set((address, getattr(request.state, "request_id", None)))
+        if not caller.may(scope):
+            raise Problem(403, "scope", self._advice(scope))
+        if not counted:
+            self._limits.count(caller)
+        return caller
 
     def _advice(self, scope: str) -> str:
         """Which scope is missing. Behind a guard a key would not help: the application has to allow it."""

@@ -27,7 +27,6 @@ def metrics_router(state: AppState) -> APIRouter:
     """The page."""
     router = APIRouter(tags=["health"])
     may_measure = Depends(state.auth.requires("metrics", lately=True))
-    asked_at = float("-inf")
 
     @router.get(
         "/metrics",
@@ -37,18 +36,18 @@ def metrics_router(state: AppState) -> APIRouter:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def page(request: Request, _caller: Caller = may_measure) -> Response:
-        nonlocal asked_at
+        metrics = state.metrics
         if getattr(request.state, "database_away", False):
-            state.metrics.lanes(None)
-            asked_at = float("-inf")
-        elif time.monotonic() - asked_at > _LANES_SECONDS:
-            asked_at = time.monotonic()
+            metrics.lanes(None)
+            metrics.lanes_asked_at = float("-inf")
+        elif time.monotonic() - metrics.lanes_asked_at > _LANES_SECONDS:
+            metrics.lanes_asked_at = time.monotonic()
             try:
                 async with asyncio.timeout(_LANES_PATIENCE):
-                    state.metrics.lanes(await (await state.operations()).lanes())
+                    metrics.lanes(await (await state.operations()).lanes())
             except (HoldfastError, TimeoutError):
-                state.metrics.lanes(None)
-                asked_at = float("-inf")
-        return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+                metrics.lanes(None)
+                metrics.lanes_asked_at = float("-inf")
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -16,7 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.errors import DatabaseUnavailable, HoldfastError, SchemaError
 from holdfast.lifecycle.shared import start_shared
 from holdfast.web.problems import Problem, told
-from holdfast.web.state import AppState
+
+if TYPE_CHECKING:  # whose readiness this is
+    from holdfast.web.state import AppState
 
 __all__ = ["Probes", "Readiness", "health_router"]
 
@@ -71,7 +74,7 @@ class Readiness:
         return None
 
 
-def health_router(readiness: Readiness) -> APIRouter:
+def health_router(state: AppState) -> APIRouter:
     """The routes."""
     router = APIRouter(tags=["health"])
 
@@ -81,7 +84,7 @@ def health_router(readiness: Readiness) -> APIRouter:
 
     @router.get("/readyz", summary="Whether this process can record jobs")
     async def readyz() -> dict[str, str]:
-        await readiness.require()
+        await state.readiness.require()
         return {"status": "ok"}
 
     return router

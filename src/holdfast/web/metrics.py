@@ -23,6 +23,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        #: When the figures of lanes were asked for.
+        self.lanes_asked_at = float("-inf")
         #: A cache of counters: looking them up by labels costs more than counting.
         self._served: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         http = ("method", "route", "status_code")

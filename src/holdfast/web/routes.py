@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
@@ -26,7 +26,7 @@ from holdfast.web.control.requests import requests_router
 from holdfast.web.description import describe
 from holdfast.web.direct import answer_directly
 from holdfast.web.figures import metrics_router
-from holdfast.web.health import Probes, Readiness, health_router
+from holdfast.web.health import Probes, health_router
 from holdfast.web.metrics import Metrics
 from holdfast.web.ops.bulk import ops_bulk_router
 from holdfast.web.ops.by_hand import ops_by_hand_router
@@ -45,6 +45,7 @@ from holdfast.web.ops.workers import ops_workers_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
 from holdfast.web.queries import QueriesMiddleware
+from holdfast.web.serving import CURRENT, Serving
 from holdfast.web.state import AppState
 from holdfast.web.steps import StepsMiddleware
 
@@ -84,35 +85,17 @@ def create_app(
     guarded = None if guard is None else Guarded(_name_of(guard), frozenset(scopes))
     auth = Auth(hf, guarded=guarded, keys_only=keys_only)
     state = app.state.holdfast = AppState(hf, auth, metrics, outage)
-    readiness = Readiness(state)
-    health, jobs = health_router(readiness), jobs_router(state)
-    for router in (
-        health,
-        jobs,
-        events_router(state),
-        items_router(state),
-        requests_router(state),
-        ops_jobs_router(state),
-        ops_lineage_router(state),
-        ops_failures_router(state),
-        ops_keys_router(state),
-        ops_subjects_router(state),
-        ops_targets_router(state),
-        ops_requests_router(state),
-        ops_letters_router(state),
-        ops_by_hand_router(state),
-        ops_bulk_router(state),
-        ops_settings_router(state),
-        ops_circuits_router(state),
-        ops_schedules_router(state),
-        ops_workers_router(state),
-        metrics_router(state),
-        pages_router(),
-    ):
-        app.include_router(router)
-    if guard is None:  # which is a dependency, and those are the framework's
-        app.add_middleware(Probes, router=health, readiness=readiness)
+    app.add_middleware(Serving, state=state)
+    routers = _routers()
+    if guard is None:
+        health, jobs, *_ = routers
+        for router in routers:
+            app.router.routes.extend(router.routes)
+        app.add_middleware(Probes, router=health, readiness=state.readiness)
         answer_directly(app, jobs, "submit")
+    else:  # a dependency of every route, and those are the framework's
+        for router in routers:
+            app.include_router(router)
     if hf.config.trusted_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -136,6 +119,42 @@ def create_app(
         return Response(description(str(request.scope.get("root_path", ""))), media_type="application/json")
 
     return app
+
+
+@cache
+def _routers() -> Sequence[APIRouter]:
+    """The routes of all apps: they are made once, which takes longer than all else that an app is made of."""
+    state = CURRENT
+    routers = (
+        health_router(state),
+        jobs_router(state),
+        events_router(state),
+        items_router(state),
+        requests_router(state),
+        ops_jobs_router(state),
+        ops_lineage_router(state),
+        ops_failures_router(state),
+        ops_keys_router(state),
+        ops_subjects_router(state),
+        ops_targets_router(state),
+        ops_requests_router(state),
+        ops_letters_router(state),
+        ops_by_hand_router(state),
+        ops_bulk_router(state),
+        ops_settings_router(state),
+        ops_circuits_router(state),
+        ops_schedules_router(state),
+        ops_workers_router(state),
+        metrics_router(state),
+        pages_router(),
+    )
+    for router in routers:
+        for route in router.routes:
+            if isinstance(route, APIRoute):
+                route.unique_id = route.operation_id or _operation_id(route)
+                if route.response_field is not None:  # its title is in the description
+                    route.response_field.name = f"Response_{route.unique_id}"
+    return routers
 
 
 def _operation_id(route: APIRoute) -> str:

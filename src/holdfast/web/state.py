@@ -17,7 +17,9 @@ from holdfast.lifecycle.service import Outage
 from holdfast.model.key import Caller, EventsToken
 from holdfast.web.answers import Answers
 from holdfast.web.auth import Auth
+from holdfast.web.backlog import Backlog
 from holdfast.web.bodies import unhurried
+from holdfast.web.health import Readiness
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
 
@@ -36,7 +38,7 @@ class AppState:
 
     def __init__(self, hf: Holdfast, auth: Auth, metrics: Metrics, outage: Outage) -> None:
         self.hf, self.auth, self.metrics, self.outage = hf, auth, metrics, outage
-        self.answers = Answers()
+        self.answers, self.readiness, self.backlog = Answers(), Readiness(self), Backlog(hf)
         self._stop = asyncio.Event()
         self._waiting: Counter[tuple[UUID | None, bool]] = Counter()  # with a key, or (True) with its tokens
         self._waiting_with_token: Counter[EventsToken] = Counter()

@@ -24,7 +24,6 @@ from holdfast.model.key import Caller
 from holdfast.model.states import Status
 from holdfast.web.auth import PREFER, TRACEPARENT, secured
 from holdfast.web.bodies import problem_of, received
-from holdfast.web.control.backlog import Backlog
 from holdfast.web.control.schemas import (
     Accepted,
     Batch,
@@ -64,7 +63,6 @@ def jobs_router(state: AppState) -> APIRouter:
     # Called directly: as a dependency it would cost as much as the rest of a submission.
     submitter = state.auth.requires("submit")
     may_read = Depends(state.auth.requires("read"))
-    backlog = Backlog(state)
 
     @router.post(
         "/jobs",
@@ -85,7 +83,7 @@ def jobs_router(state: AppState) -> APIRouter:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
         async with received(request, Submission, deadline) as submission:
-            with await deadline.holds(backlog.admit(caller, 1, partial(_keyed, [submission]))):
+            with await deadline.holds(state.backlog.admit(caller, 1, partial(_keyed, [submission]))):
                 ref = await _record(state, caller, submission, request, deadline)
         del submission  # nobody needs it during a wait of up to a minute
         seconds = wanted_wait(request)
@@ -106,7 +104,7 @@ def jobs_router(state: AppState) -> APIRouter:
         deadline = Deadline()
         caller = await deadline.holds(submitter(request))
         async with received(request, Batch, deadline, small=_SMALL_BATCH) as batch:
-            with await deadline.holds(backlog.admit(caller, len(batch.jobs), partial(_keyed_of, batch))):
+            with await deadline.holds(state.backlog.admit(caller, len(batch.jobs), partial(_keyed_of, batch))):
                 answers = await _record_each(state, caller, batch, request, deadline)
         return Response(to_json({"results": answers}), 202, media_type=_JSON)
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
+from holdfast.app import Holdfast
 from holdfast.client.control import Keyed
 from holdfast.model.key import Caller
 from holdfast.web.problems import Problem
-from holdfast.web.state import AppState
 
 __all__ = ["Backlog"]
 
@@ -38,8 +38,8 @@ class _Count:
 class Backlog:
     """The jobs that wait, by tenant and limit."""
 
-    def __init__(self, state: AppState) -> None:
-        self._state = state
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
         self._counts: dict[tuple[str, int], _Count] = {}
 
     async def admit(
@@ -53,10 +53,10 @@ class Backlog:
         async with count.turn:
             if time.monotonic() - count.at > _FRESH_SECONDS:
                 at, under_way = time.monotonic(), count.under_way
-                count.jobs = await (await self._state.control()).waiting(caller, most) + under_way
+                count.jobs = await (await self._hf.control()).waiting(caller, most) + under_way
                 count.at = at
         if count.jobs + jobs > most:
-            jobs -= await (await self._state.control()).repeats(caller, keyed())
+            jobs -= await (await self._hf.control()).repeats(caller, keyed())
             if jobs and count.jobs + jobs > most:
                 raise Problem(
                     429,
