@@ -192,7 +192,7 @@ def database_url(
         yield with_database(server_url, name)
         databases.drop(name)
         return
-    keep = not is_long(request.node) and not looks_at_sessions(request.module)
+    keep = not is_long(request.node) and not looks_at_sessions(request.module, request.function.__name__)
     name = databases.take(rename=not keep)
     with kept_sessions.kept() if keep else nullcontext():
         yield with_database(server_url, name)

@@ -14,7 +14,7 @@ database with kept sessions (`tests.harness.sessions`) keeps its name: tests tha
 
 PostgreSQL counts the rows that are written to each table, catalogs included, and a session has added its own by the
 time it is gone. Where a count has not moved since the last look, nothing is read and nothing is deleted: most tests
-write to a few tables, and to no catalog.
+write to a few tables, and to no catalog. The session that looks and clears stays with a database that keeps its name.
 """
 
 from __future__ import annotations
@@ -171,6 +171,8 @@ class Databases:
         self._lent_apart: set[str] = set()
         #: What was counted in each when it was last cleared.
         self._counts: dict[str, Counts] = {}
+        #: The sessions that clear them, of those that keep their names.
+        self._keepers: dict[str, asyncpg.Connection] = {}
 
     def take(self, *, fresh: bool = False, rename: bool = False) -> str:
         """The name of a migrated database; a fresh one was never used before, a renamed one has no kept sessions."""
@@ -195,6 +197,8 @@ class Databases:
             self._shelf.append(self._template.name)
         for name in (*self._shelf, *self._shelf_apart):
             self.drop(name)
+        for keeper in self._keepers.values():
+            keeper.terminate()
         self._run(self._admin.close())
         self._loop.close()
 
@@ -216,6 +220,7 @@ class Databases:
         elif self._sessions.idle(used):
             return used
         name = _name()
+        await self._dismiss(used)
         try:
             await self._admin.execute(f"alter database {used} rename to {name}")
         except asyncpg.ObjectInUseError:
@@ -229,12 +234,11 @@ class Databases:
         shelf = self._shelf_apart if name in self._lent_apart else self._shelf
         try:
             async with asyncio.timeout(10):
-                conn = await asyncpg.connect(with_database(self._url, name), statement_cache_size=0)
-                try:
-                    known = self._counts.get(name, self._template.counts)
-                    self._counts[name] = await _cleared(conn, self._template, known, lambda: self._sessions.idle(name))
-                finally:
-                    await conn.close()
+                conn = self._keepers.get(name) or await self._keeper(name)
+                known = self._counts.get(name, self._template.counts)
+                self._counts[name] = await _cleared(conn, self._template, known, lambda: self._sessions.idle(name))
+                if name in self._lent_apart or not self._sessions.idle(name):
+                    await self._dismiss(name)
                 fault = None
         except _CannotBeClearedError as reason:
             fault = str(reason)
@@ -253,7 +257,19 @@ class Databases:
         await self._admin.execute(f"create database {name} template {template} strategy file_copy")
         return name
 
+    async def _keeper(self, name: str) -> asyncpg.Connection:
+        # The guards of the engine and foreign keys are triggers, which do not fire for a replica.
+        settings = {"session_replication_role": "replica", "client_min_messages": "warning"}
+        self._keepers[name] = await asyncpg.connect(with_database(self._url, name), server_settings=settings)
+        return self._keepers[name]
+
+    async def _dismiss(self, name: str) -> None:
+        if (keeper := self._keepers.pop(name, None)) is not None:
+            await keeper.close(timeout=5)
+
     async def _drop(self, name: str) -> None:
+        if (keeper := self._keepers.pop(name, None)) is not None:
+            keeper.terminate()
         self._counts.pop(name, None)
         self._lent_apart.discard(name)
         self._sessions.forget(name)
@@ -347,11 +363,11 @@ async def _cleared(
             raise _CannotBeClearedError(f"it has grown by {grown} bytes")
     else:
         counts = replace(counts, written=known.written)
-    # The guards of the engine and foreign keys are triggers, which do not fire for a replica.
-    statements = ["set session_replication_role = replica"]
-    for statement, now, before in zip(template.delete, counts.tables, known.tables, strict=True):
-        if not is_counted or now != before:
-            statements.append(statement)
+    statements = [
+        statement
+        for statement, now, before in zip(template.delete, counts.tables, known.tables, strict=True)
+        if not is_counted or now != before
+    ]
     await conn.execute("; ".join([*statements, *template.restart]))
     if changes_seeds and await _lines(conn, template.seeds_query) != template.seeds:
         await conn.execute(template.sow)
@@ -377,7 +393,7 @@ async def _left(conn: asyncpg.Connection, template: Template, idle: Callable[[],
 
 async def _drop_tables(conn: asyncpg.Connection, template: Template) -> None:
     if extra := [row[0] for row in await conn.fetch(_MADE_BY_THE_TEST, template.tables)]:
-        await conn.execute(f"set client_min_messages = warning; drop table {', '.join(extra)} cascade")
+        await conn.execute(f"drop table {', '.join(extra)} cascade")
 
 
 async def _restart(conn: asyncpg.Connection, schema: str, name: str) -> str:
