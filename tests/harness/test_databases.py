@@ -19,9 +19,9 @@ where relnamespace = 'holdfast'::regnamespace and relkind in ('r', 'S')
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def mine(server_url: str) -> Iterator[Databases]:
-    """Databases of the test's own."""
+    """Databases of these tests' own."""
     databases = Databases(server_url, Sessions())
     yield databases
     databases.close()

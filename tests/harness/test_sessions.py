@@ -18,14 +18,12 @@ ROLE = {"role": "holdfast_api", "search_path": "holdfast"}
 
 
 @pytest.fixture
-def mine(server_url: str, kept_sessions: Sessions) -> Iterator[str]:
+def mine(server_url: str, databases: Databases, kept_sessions: Sessions) -> Iterator[str]:
     """A database of the test's own, whose sessions are kept."""
-    databases = Databases(server_url, kept_sessions)
     name = databases.take(fresh=True)
     with kept_sessions.kept():
         yield with_database(server_url, name)
     databases.drop(name)
-    databases.close()
 
 
 async def connect(url: str, **options: str) -> asyncpg.Connection:

@@ -50,7 +50,7 @@ from tests.sql.model import FINAL, POLICIES, Bulk, Model, ModelJob
 
 T = TypeVar("T")
 
-EXAMPLES = max(18, int(CHAOS_SECONDS * 4))
+EXAMPLES = max(12, int(CHAOS_SECONDS * 4))
 STEPS = 60
 WORKERS = ("w1", "w2", "w3")
 TENANTS = ("red", "blue")
