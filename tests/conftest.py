@@ -183,6 +183,14 @@ def empty_database_url(server_url: str, databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
+def clocked_database_url(server_url: str, databases: Databases) -> Iterator[str]:
+    """A new database with the engine in it, and the clock of the testing kit."""
+    name = databases.create_clocked()
+    yield with_database(server_url, name)
+    databases.drop(name)
+
+
+@pytest.fixture
 def database_url(
     request: pytest.FixtureRequest, server_url: str, databases: Databases, kept_sessions: Sessions
 ) -> Iterator[str]:

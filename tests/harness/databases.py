@@ -31,6 +31,7 @@ from uuid import uuid4
 import asyncpg
 
 from holdfast.config import Config
+from holdfast.store.kit_databases import prepare
 from holdfast.store.migrate import migrate
 from tests.harness.sessions import Sessions
 
@@ -164,6 +165,7 @@ class Databases:
         self._loop = asyncio.new_event_loop()
         self._admin = self._run(asyncpg.connect(server_url))
         self._template: Template | None = None
+        self._clocked: str | None = None
         #: Those that may have kept sessions, and those that were lent without any: a test takes one of its own kind, so
         #: that a test without kept sessions does not end those of the test before.
         self._shelf: list[str] = []
@@ -190,11 +192,17 @@ class Databases:
         """The name of a new database with nothing in it."""
         return self._run(self._create())
 
+    def create_clocked(self) -> str:
+        """The name of a new database with the engine and the testing clock in it."""
+        return self._run(self._create_clocked())
+
     def close(self) -> None:
         """Leave nothing on the server."""
         self._sessions.forget()
         if self._template is not None:
             self._shelf.append(self._template.name)
+        if self._clocked is not None:
+            self._shelf.append(self._clocked)
         for name in (*self._shelf, *self._shelf_apart):
             self.drop(name)
         for keeper in self._keepers.values():
@@ -256,6 +264,14 @@ class Databases:
         # Copying files takes less than half of the processor time of copying page by page through the log.
         await self._admin.execute(f"create database {name} template {template} strategy file_copy")
         return name
+
+    async def _create_clocked(self) -> str:
+        if self._clocked is None:
+            name = await self._create()
+            config = Config.load(environment={}, database_url=with_database(self._url, name))
+            await prepare(replace(config, origins={**config.origins, "database_url": "testing"}))
+            self._clocked = name
+        return await self._create(self._clocked)
 
     async def _keeper(self, name: str) -> asyncpg.Connection:
         # The guards of the engine and foreign keys are triggers, which do not fire for a replica.

@@ -32,12 +32,12 @@ pytestmark = [pytest.mark.calm, pytest.mark.timeout(120)]
 
 
 @pytest.fixture
-async def hf(empty_database_url: str) -> AsyncIterator[Holdfast]:
+async def hf(clocked_database_url: str) -> AsyncIterator[Holdfast]:
     """An app on a database whose engine time can be shifted."""
-    config = Config.load(environment={}, database_url=empty_database_url)
+    config = Config.load(environment={}, database_url=clocked_database_url)
     config = dataclasses.replace(config, origins={**config.origins, "database_url": "testing"})
     await prepare(config)
-    app = Holdfast(empty_database_url)
+    app = Holdfast(clocked_database_url)
     app.config = config
     app._disconnected()
     async with app:

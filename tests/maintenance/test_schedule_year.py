@@ -35,8 +35,8 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture
-async def world(empty_database_url: str) -> AsyncIterator[Clockwork]:
-    async with clockwork(empty_database_url) as made:
+async def world(clocked_database_url: str) -> AsyncIterator[Clockwork]:
+    async with clockwork(clocked_database_url) as made:
         await made.set(START)
         yield made
 

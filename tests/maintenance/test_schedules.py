@@ -19,8 +19,8 @@ NOON = at("2026-05-04 12:00")
 
 
 @pytest.fixture
-async def world(empty_database_url: str) -> AsyncIterator[Clockwork]:
-    async with clockwork(empty_database_url) as made:
+async def world(clocked_database_url: str) -> AsyncIterator[Clockwork]:
+    async with clockwork(clocked_database_url) as made:
         await made.set(NOON)
         yield made
 

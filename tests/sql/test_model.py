@@ -195,8 +195,8 @@ class World:
 
 
 @pytest.fixture
-def world(empty_database_url: str) -> Iterator[World]:
-    sandbox = Sandbox(Config.load(environment={}, database_url=empty_database_url))
+def world(clocked_database_url: str) -> Iterator[World]:
+    sandbox = Sandbox(Config.load(environment={}, database_url=clocked_database_url))
     world = World(sandbox)
     world.run(world.conn.execute(ORDERLY_IDS))
     yield world
