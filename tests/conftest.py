@@ -6,13 +6,12 @@ The server is the embedded one, shared by all xdist workers and stopped when the
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -28,6 +27,7 @@ from holdfast.store.known_types import Connection
 from tests.harness.contexts import nobody_speaks
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
+from tests.harness.garbage import Garbage
 from tests.harness.kept import keep_certificates
 from tests.harness.order import is_long, spread
 from tests.harness.sessions import Sessions, looks_at_sessions
@@ -35,8 +35,7 @@ from tests.harness.slowness import Slowness
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
-# Thousands of modules and tests live as long as the process: the collector is to pass them over.
-gc.disable()
+_garbage = Garbage()
 
 keep_certificates()
 
@@ -81,10 +80,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """From here on there is something to collect."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
+    """All tests are there."""
+    _garbage.begin()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Tests come and go."""
+    answer = yield
+    _garbage.after_test()
+    return answer
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
