@@ -31,6 +31,7 @@ from tests.harness.garbage import Garbage
 from tests.harness.kept import keep_certificates
 from tests.harness.order import is_long, spread
 from tests.harness.sessions import Sessions, looks_at_sessions
+from tests.harness.shares import import_share
 from tests.harness.slowness import Slowness
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
@@ -70,6 +71,13 @@ ROOM = (
     | ({"max_wal_size": "1GB"} if HOME.parent == MEMORY else {})
     | ({} if CHAOS_SECONDS else {"autovacuum": "off"})
 )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each process compiles a part of the modules, and finds the others compiled."""
+    if (worker := getattr(session.config, "workerinput", None)) is not None:
+        number = int(worker["workerid"].removeprefix("gw"))
+        import_share(session.config.rootpath, session.config.args, number, worker["workercount"])
 
 
 @pytest.hookimpl(trylast=True)
