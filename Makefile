@@ -40,7 +40,7 @@ check: setup  ## lint, types, import contracts
 
 chaos: setup  ## the fault tests, longer: workers killed for two minutes, PostgreSQL away for 20 s, the API and the model tried in full
 	@scripts/system-packages
-	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-120} scripts/chaos $(BIN)/python tests/web/test_description.py tests/sql/test_model.py tests/sql/test_shares.py tests/sql/test_blocked.py tests/sql/test_cost.py tests/sql/test_reads.py tests/store/embedded/test_kills.py tests/maintenance
+	@HOLDFAST_CHAOS_SECONDS=$${SECONDS_EACH:-120} scripts/chaos $(BIN)/python tests/web/test_description.py tests/sql/test_model.py tests/sql/test_shares.py tests/sql/test_blocked.py tests/sql/test_cost.py tests/sql/test_duties.py tests/sql/test_reads.py tests/store/embedded/test_kills.py tests/maintenance
 
 soak: setup  ## the fault tests for half an hour
 	@scripts/system-packages

@@ -6,13 +6,12 @@ The server is the embedded one, shared by all xdist workers and stopped when the
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -28,15 +27,16 @@ from holdfast.store.known_types import Connection
 from tests.harness.contexts import nobody_speaks
 from tests.harness.databases import Databases, with_database
 from tests.harness.deeds import PROPERTY, Deeds, show_deeds
+from tests.harness.garbage import Garbage
 from tests.harness.kept import keep_certificates
 from tests.harness.order import is_long, spread
 from tests.harness.sessions import Sessions, looks_at_sessions
+from tests.harness.shares import import_share
 from tests.harness.slowness import Slowness
 
 ConnectAs = Callable[[str], Awaitable[asyncpg.Connection]]
 
-# Thousands of modules and tests live as long as the process: the collector is to pass them over.
-gc.disable()
+_garbage = Garbage()
 
 keep_certificates()
 
@@ -73,6 +73,13 @@ ROOM = (
 )
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each process compiles a part of the modules, and finds the others compiled."""
+    if (worker := getattr(session.config, "workerinput", None)) is not None:
+        number = int(worker["workerid"].removeprefix("gw"))
+        import_share(session.config.rootpath, session.config.args, number, worker["workercount"])
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread long tests over the processes, after all tests were shuffled."""
@@ -81,10 +88,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """From here on there is something to collect."""
-    gc.enable()
-    gc.collect()
-    gc.freeze()
+    """All tests are there."""
+    _garbage.begin()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Tests come and go."""
+    answer = yield
+    _garbage.after_test()
+    return answer
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -191,6 +204,14 @@ def empty_database_url(server_url: str, databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture
+def clocked_database_url(server_url: str, databases: Databases) -> Iterator[str]:
+    """A new database with the engine in it, and the clock of the testing kit."""
+    name = databases.create_clocked()
+    yield with_database(server_url, name)
+    databases.drop(name)
+
+
+@pytest.fixture
 def database_url(
     request: pytest.FixtureRequest, server_url: str, databases: Databases, kept_sessions: Sessions
 ) -> Iterator[str]:
@@ -200,7 +221,7 @@ def database_url(
         yield with_database(server_url, name)
         databases.drop(name)
         return
-    keep = not is_long(request.node) and not looks_at_sessions(request.module)
+    keep = not is_long(request.node) and not looks_at_sessions(request.module, request.function.__name__)
     name = databases.take(rename=not keep)
     with kept_sessions.kept() if keep else nullcontext():
         yield with_database(server_url, name)

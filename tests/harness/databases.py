@@ -14,7 +14,7 @@ database with kept sessions (`tests.harness.sessions`) keeps its name: tests tha
 
 PostgreSQL counts the rows that are written to each table, catalogs included, and a session has added its own by the
 time it is gone. Where a count has not moved since the last look, nothing is read and nothing is deleted: most tests
-write to a few tables, and to no catalog.
+write to a few tables, and to no catalog. The session that looks and clears stays with a database that keeps its name.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from uuid import uuid4
 import asyncpg
 
 from holdfast.config import Config
+from holdfast.store.kit_databases import prepare
 from holdfast.store.migrate import migrate
 from tests.harness.sessions import Sessions
 
@@ -164,6 +165,7 @@ class Databases:
         self._loop = asyncio.new_event_loop()
         self._admin = self._run(asyncpg.connect(server_url))
         self._template: Template | None = None
+        self._clocked: str | None = None
         #: Those that may have kept sessions, and those that were lent without any: a test takes one of its own kind, so
         #: that a test without kept sessions does not end those of the test before.
         self._shelf: list[str] = []
@@ -171,6 +173,8 @@ class Databases:
         self._lent_apart: set[str] = set()
         #: What was counted in each when it was last cleared.
         self._counts: dict[str, Counts] = {}
+        #: The sessions that clear them, of those that keep their names.
+        self._keepers: dict[str, asyncpg.Connection] = {}
 
     def take(self, *, fresh: bool = False, rename: bool = False) -> str:
         """The name of a migrated database; a fresh one was never used before, a renamed one has no kept sessions."""
@@ -189,13 +193,21 @@ class Databases:
         self._sessions.forget(template)  # nobody may be connected to what is copied
         return self._run(self._create(template))
 
+    def create_clocked(self) -> str:
+        """The name of a new database with the engine and the testing clock in it."""
+        return self._run(self._create_clocked())
+
     def close(self) -> None:
         """Leave nothing on the server."""
         self._sessions.forget()
         if self._template is not None:
             self._shelf.append(self._template.name)
+        if self._clocked is not None:
+            self._shelf.append(self._clocked)
         for name in (*self._shelf, *self._shelf_apart):
             self.drop(name)
+        for keeper in self._keepers.values():
+            keeper.terminate()
         self._run(self._admin.close())
         self._loop.close()
 
@@ -217,6 +229,7 @@ class Databases:
         elif self._sessions.idle(used):
             return used
         name = _name()
+        await self._dismiss(used)
         try:
             await self._admin.execute(f"alter database {used} rename to {name}")
         except asyncpg.ObjectInUseError:
@@ -230,12 +243,11 @@ class Databases:
         shelf = self._shelf_apart if name in self._lent_apart else self._shelf
         try:
             async with asyncio.timeout(10):
-                conn = await asyncpg.connect(with_database(self._url, name), statement_cache_size=0)
-                try:
-                    known = self._counts.get(name, self._template.counts)
-                    self._counts[name] = await _cleared(conn, self._template, known, lambda: self._sessions.idle(name))
-                finally:
-                    await conn.close()
+                conn = self._keepers.get(name) or await self._keeper(name)
+                known = self._counts.get(name, self._template.counts)
+                self._counts[name] = await _cleared(conn, self._template, known, lambda: self._sessions.idle(name))
+                if name in self._lent_apart or not self._sessions.idle(name):
+                    await self._dismiss(name)
                 fault = None
         except _CannotBeClearedError as reason:
             fault = str(reason)
@@ -254,7 +266,27 @@ class Databases:
         await self._admin.execute(f"create database {name} template {template} strategy file_copy")
         return name
 
+    async def _create_clocked(self) -> str:
+        if self._clocked is None:
+            name = await self._create()
+            config = Config.load(environment={}, database_url=with_database(self._url, name))
+            await prepare(replace(config, origins={**config.origins, "database_url": "testing"}))
+            self._clocked = name
+        return await self._create(self._clocked)
+
+    async def _keeper(self, name: str) -> asyncpg.Connection:
+        # The guards of the engine and foreign keys are triggers, which do not fire for a replica.
+        settings = {"session_replication_role": "replica", "client_min_messages": "warning"}
+        self._keepers[name] = await asyncpg.connect(with_database(self._url, name), server_settings=settings)
+        return self._keepers[name]
+
+    async def _dismiss(self, name: str) -> None:
+        if (keeper := self._keepers.pop(name, None)) is not None:
+            await keeper.close(timeout=5)
+
     async def _drop(self, name: str) -> None:
+        if (keeper := self._keepers.pop(name, None)) is not None:
+            keeper.terminate()
         self._counts.pop(name, None)
         self._lent_apart.discard(name)
         self._sessions.forget(name)
@@ -348,11 +380,11 @@ async def _cleared(
             raise _CannotBeClearedError(f"it has grown by {grown} bytes")
     else:
         counts = replace(counts, written=known.written)
-    # The guards of the engine and foreign keys are triggers, which do not fire for a replica.
-    statements = ["set session_replication_role = replica"]
-    for statement, now, before in zip(template.delete, counts.tables, known.tables, strict=True):
-        if not is_counted or now != before:
-            statements.append(statement)
+    statements = [
+        statement
+        for statement, now, before in zip(template.delete, counts.tables, known.tables, strict=True)
+        if not is_counted or now != before
+    ]
     await conn.execute("; ".join([*statements, *template.restart]))
     if changes_seeds and await _lines(conn, template.seeds_query) != template.seeds:
         await conn.execute(template.sow)
@@ -378,7 +410,7 @@ async def _left(conn: asyncpg.Connection, template: Template, idle: Callable[[],
 
 async def _drop_tables(conn: asyncpg.Connection, template: Template) -> None:
     if extra := [row[0] for row in await conn.fetch(_MADE_BY_THE_TEST, template.tables)]:
-        await conn.execute(f"set client_min_messages = warning; drop table {', '.join(extra)} cascade")
+        await conn.execute(f"drop table {', '.join(extra)} cascade")
 
 
 async def _restart(conn: asyncpg.Connection, schema: str, name: str) -> str:

@@ -9,12 +9,13 @@ knows: it happens below the driver, in the loop's `create_unix_connection`.
 2. A session is reset when it is kept: no transaction, lock, setting, prepared statement, temporary table or LISTEN is
    left. What it has counted is flushed, so that `Databases` sees which tables were written.
 3. A session whose reset did not end as it should is ended, not handed out.
-4. Tests whose module looks at sessions or changes with which settings they begin, long tests, and those with a fresh
-   database have sessions of their own. So have all processes that tests start.
+4. Tests that look at sessions or change with which settings they begin (they, or what they use of their module), long
+   tests, and those with a fresh database have sessions of their own. So have all processes that tests start.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import os
@@ -23,6 +24,7 @@ import select
 import socket
 import struct
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -38,6 +40,7 @@ _LOOKS = re.compile(
     r"pg_stat_activity|pg_locks|pg_terminate_backend|server_pid|backend_pid|alter (database|role|user|system)",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"\w+")
 
 _RESET = (
     "rollback; close all; unlisten *; reset session authorization; reset role; reset all; deallocate all; "
@@ -52,9 +55,45 @@ _MOST_KEPT = 24
 
 
 @cache
-def looks_at_sessions(module: ModuleType) -> bool:
-    """Whether kept sessions would show in what a module's tests look at, or hide what it is about."""
-    return _LOOKS.search(inspect.getsource(module)) is not None
+def looks_at_sessions(module: ModuleType, test: str) -> bool:
+    """Whether kept sessions would show in what a test of a module looks at, or hide what it is about.
+
+    What counts is the text of the test, and of what its module defines by a name that stands in a text that counts.
+    """
+    shared, defined = _pieces(module)
+    text, known = shared + "".join(defined.get(test, ())), {test}
+    while unread := defined.keys() & set(_WORD.findall(text)) - known:
+        known |= unread
+        text += "".join(piece for name in unread for piece in defined[name])
+    return _LOOKS.search(text) is not None
+
+
+@cache
+def _pieces(module: ModuleType) -> tuple[str, dict[str, list[str]]]:
+    """The text of a module that belongs to all of its tests, and what it defines, by name."""
+    source = inspect.getsource(module)
+    if _LOOKS.search(source) is None:
+        return "", {}
+    lines, shared, defined = source.splitlines(keepends=True), "", defaultdict[str, list[str]](list)
+    for part in ast.parse(source).body:
+        first = min(each.lineno for each in (part, *getattr(part, "decorator_list", ())))
+        text = "".join(lines[first - 1 : part.end_lineno])
+        names = _names(part)
+        for name in names:
+            defined[name].append(text)
+        if not names or "autouse" in text or "pytestmark" in names:
+            shared += text
+    return shared, defined
+
+
+def _names(part: ast.stmt) -> list[str]:
+    """What a statement of a module defines."""
+    if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [part.name]
+    if isinstance(part, ast.Assign | ast.AnnAssign):
+        targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+        return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    return []
 
 
 class Sessions:

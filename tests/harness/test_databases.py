@@ -19,9 +19,9 @@ where relnamespace = 'holdfast'::regnamespace and relkind in ('r', 'S')
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def mine(server_url: str) -> Iterator[Databases]:
-    """Databases of the test's own."""
+    """Databases of these tests' own."""
     databases = Databases(server_url, Sessions())
     yield databases
     databases.close()
@@ -138,5 +138,33 @@ def test_one_that_is_lent_without_kept_sessions_ends_nobody_elses(server_url: st
             assert apart != used
             assert databases.give_back(apart) is None
         assert used not in forgotten
+    finally:
+        databases.close()
+
+
+def test_the_session_that_clears_one_stays_with_it(server_url: str, kept_sessions: Sessions) -> None:
+    databases = Databases(server_url, kept_sessions)
+
+    async def others(url: str) -> list[int]:
+        conn = await asyncpg.connect(url)
+        try:
+            rows = await conn.fetch(
+                "select pid from pg_stat_activity"
+                " where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()"
+            )
+        finally:
+            await conn.close()
+        return [row["pid"] for row in rows]
+
+    try:
+        found = []
+        for _ in range(3):
+            name = databases.take()
+            with kept_sessions.kept():
+                found.append((name, asyncio.run(others(with_database(server_url, name)))))
+                assert databases.give_back(name) is None
+        assert found[0][1] == []
+        assert len(found[1][1]) == 1
+        assert found[1] == found[2]
     finally:
         databases.close()

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import asyncpg
 import pytest
 
 from tests.harness.databases import Databases, with_database
-from tests.harness.sessions import Sessions
+from tests.harness.sessions import Sessions, looks_at_sessions
 from tests.harness.waiting import until
 
 ROLE = {"role": "holdfast_api", "search_path": "holdfast"}
 
 
 @pytest.fixture
-def mine(server_url: str, kept_sessions: Sessions) -> Iterator[str]:
+def mine(server_url: str, databases: Databases, kept_sessions: Sessions) -> Iterator[str]:
     """A database of the test's own, whose sessions are kept."""
-    databases = Databases(server_url, kept_sessions)
     name = databases.take(fresh=True)
     with kept_sessions.kept():
         yield with_database(server_url, name)
     databases.drop(name)
-    databases.close()
 
 
 async def connect(url: str, **options: str) -> asyncpg.Connection:
@@ -122,3 +122,43 @@ async def test_whoever_does_not_begin_as_the_superuser_is_asked_for_a_password(m
     finally:
         await admin.execute("drop role sessions_visitor")
         await admin.close()
+
+
+MODULE = """
+ACTIVITY = 'select * from pg_stat_activity'
+
+@pytest.fixture
+def seen(conn):
+    return count(conn)
+
+def count(conn):
+    return conn.fetch(ACTIVITY)
+
+async def test_by_fixture(seen): ...
+
+@pytest.mark.parametrize('lock', ['pg_locks'])
+async def test_by_parameter(lock): ...
+
+async def test_by_text(conn):
+    conn.get_server_pid()
+
+async def test_none(conn): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", {"fixture", "parameter", "text"}),
+        ("pytestmark = pytest.mark.usefixtures('seen')", {"fixture", "parameter", "text", "none"}),
+        ("@pytest.fixture(autouse=True)\ndef always(): count(1)", {"fixture", "parameter", "text", "none"}),
+    ],
+)
+def test_a_test_looks_at_sessions_if_what_it_uses_does(tmp_path: Path, more: str, expected: set[str]) -> None:
+    path = tmp_path / "looking.py"
+    path.write_text(f"import pytest\n{MODULE}{more}\n")
+    spec = spec_from_file_location("looking", path)
+    assert spec is not None
+    module = module_from_spec(spec)
+    names = ("fixture", "parameter", "text", "none")
+    assert {name for name in names if looks_at_sessions(module, f"test_{'by_' * (name != 'none')}{name}")} == expected

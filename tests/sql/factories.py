@@ -167,10 +167,14 @@ async def walk(conn: asyncpg.Connection, duty: str, *, rows: int = 1000) -> int:
     raise AssertionError(f"{duty} does not end")
 
 
-async def blocked(conn: asyncpg.Connection, other: asyncpg.Connection) -> None:
-    """Wait until what another session does waits for a lock."""
+async def blocked(
+    conn: asyncpg.Connection, other: asyncpg.Connection, *, unless: asyncio.Task[Any] | None = None
+) -> None:
+    """Wait until what another session does waits for a lock, unless it is done first."""
     async with asyncio.timeout(10):
-        while not await conn.fetchval("select cardinality(pg_blocking_pids($1)) > 0", other.get_server_pid()):
+        while not (unless and unless.done()) and not await conn.fetchval(
+            "select cardinality(pg_blocking_pids($1)) > 0", other.get_server_pid()
+        ):
             await asyncio.sleep(0.001)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from tests.conftest import ConnectAs
+from tests.conftest import CHAOS_SECONDS, ConnectAs
 from tests.sql import crowd
 from tests.sql.factories import (
     claim,
@@ -29,7 +29,7 @@ from tests.sql.factories import (
 from tests.sql.meter import TRIES, Cost, leave_alone, totals, undisturbed
 
 SQL = Path(__file__).parents[2] / "src/holdfast/sql"
-SMALL, LARGE = 1_000, 20_000
+SMALL, LARGE = 1_000, 20_000 if CHAOS_SECONDS else 8_000
 #: One call of each duty. None of them comes to the end of the small tables.
 CALLS = (
     "select from reconcile_pages(0, 20)",

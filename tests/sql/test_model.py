@@ -50,7 +50,7 @@ from tests.sql.model import FINAL, POLICIES, Bulk, Model, ModelJob
 
 T = TypeVar("T")
 
-EXAMPLES = max(18, int(CHAOS_SECONDS * 4))
+EXAMPLES = max(12, int(CHAOS_SECONDS * 4))
 STEPS = 60
 WORKERS = ("w1", "w2", "w3")
 TENANTS = ("red", "blue")
@@ -195,8 +195,8 @@ class World:
 
 
 @pytest.fixture
-def world(empty_database_url: str) -> Iterator[World]:
-    sandbox = Sandbox(Config.load(environment={}, database_url=empty_database_url))
+def world(clocked_database_url: str) -> Iterator[World]:
+    sandbox = Sandbox(Config.load(environment={}, database_url=clocked_database_url))
     world = World(sandbox)
     world.run(world.conn.execute(ORDERLY_IDS))
     yield world

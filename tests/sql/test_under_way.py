@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from tests.conftest import ConnectAs
-from tests.sql.factories import job_row, offences, publish, run_one, settle, state_of
+from tests.sql.factories import blocked, job_row, offences, publish, run_one, settle, state_of
 from tests.sql.test_by_hand import act, carry_out_all
 
 #: How the attempt ends, and as what.
@@ -86,10 +86,7 @@ async def test_a_decision_that_meets_a_settlement(connect_as: ConnectAs, verb: s
     async with worker.transaction():
         assert await settle(worker, ending, [lease], **more) == [ended]
         deciding = asyncio.create_task(ask(operator, verb, lease.job_id))
-        while not deciding.done() and not await worker.fetchval(
-            "select cardinality(pg_blocking_pids($1)) > 0", operator.get_server_pid()
-        ):
-            await asyncio.sleep(0.001)
+        await blocked(worker, operator, unless=deciding)
     answer = await deciding
     await carry_out_all(operator)
     assert (answer, await state_of(operator, lease.job_id), await outcome(operator)) == LATE[verb][ended]
@@ -109,10 +106,7 @@ async def test_a_settlement_that_meets_a_decision(connect_as: ConnectAs, verb: s
         if verb == "expire-lease":  # only maintenance touches the lease
             await operator.execute("select execute_requests()")
         settling = asyncio.create_task(settle(worker, ending, [lease], **more))
-        while not settling.done() and not await operator.fetchval(
-            "select cardinality(pg_blocking_pids($1)) > 0", worker.get_server_pid()
-        ):
-            await asyncio.sleep(0.001)
+        await blocked(operator, worker, unless=settling)
     assert answer == ("not-possible" if verb == "retry-now" else "accepted")
     expected = ended if ended == "success" or (ended, verb) in STRONGER else BECOMES.get(verb, ended)
     expected = "lease-lost" if verb == "expire-lease" else expected
