@@ -271,7 +271,7 @@ begin
   select distinct on (t.job_id) t.job_id, j.tenant, t.fingerprint, t.attempt
   from unnest(taken) t
   join jobs j on j.id = t.job_id
-  where j.state not in ('success', 'dead', 'canceled')
+  where not has_ended(j.state)
   order by t.job_id, t.attempt desc
   on conflict (job_id) do update
   set fingerprint = excluded.fingerprint, attempt = excluded.attempt
@@ -279,7 +279,7 @@ begin
   -- The letters of dead jobs say what they died of.
   delete from failing f
   where f.job_id = any (array(
-    select t.job_id from unnest(taken) t join jobs j on j.id = t.job_id where j.state in ('success', 'dead', 'canceled')));
+    select t.job_id from unnest(taken) t join jobs j on j.id = t.job_id where has_ended(j.state)));
   foreach whose in array coalesce(crowded, '{}') loop
     perform trim_fingerprints(whose);
   end loop;
@@ -1046,7 +1046,7 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
       else is_dormant(j.state) and not exists (select from dormant d where d.job_id = j.id)
         -- Those from before there was this table are not broken (`note_dormant`).
         and not exists (select from walks w where w.name = 'dormant')
-        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
+        or has_ended(j.state) and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 ALTER FUNCTION holdfast.broken_among(ids uuid[]) OWNER TO holdfast_owner;
@@ -1327,7 +1327,7 @@ begin
     select j.* into job from jobs j where j.id = carry_out.id;
     if not found then
       return 'not-found';
-    elsif job.state in ('success', 'dead', 'canceled') then
+    elsif has_ended(job.state) then
       if verb = 'delete' then
         return case when forgotten(job.id, by) then 'erased' else 'later' end;
       end if;
@@ -1386,7 +1386,7 @@ begin
       return 'not-found';
     elsif verb = 'expire-lease' and (job.state <> 'running' or job.attempt <> flagged) then
       return 'already-ended';
-    elsif job.state in ('success', 'dead', 'canceled') then
+    elsif has_ended(job.state) then
       return 'already-final';
     elsif verb = 'expire-lease' then
       if lease_expired(job.id, who, words) then
@@ -1467,10 +1467,7 @@ CREATE FUNCTION holdfast.change_setting(name text, value text, by text, note tex
 declare
   before settings;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever changes a setting must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select s.* into before from settings s where s.name = change_setting.name for update;
   if not found then
     return null;
@@ -1534,10 +1531,7 @@ CREATE FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, r
 declare
   fault text := circuit_name_fault(name, tenant);
 begin
-  perform check_texts(by, reason);
-  if by is null then
-    fault := coalesce(fault, 'whoever changes a circuit must be named');
-  end if;
+  perform check_signed(by, reason);
   if fault is not null then
     raise exception '%', fault using errcode = 'HF002';
   end if;
@@ -2846,10 +2840,7 @@ CREATE FUNCTION holdfast.close_type(name text, by text, note text DEFAULT NULL::
 #variable_conflict use_column
 begin
   perform check_subject('type', close_type.name, array['type']);
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   insert into closed_types (name, closed_by, closed_note)
   values (close_type.name, by, note)
   on conflict do nothing;
@@ -3517,7 +3508,7 @@ begin
     select s.ctid
     from failing s
     where s.job_id = any (ids)
-      and not exists (select from jobs j where j.id = s.job_id and j.state not in ('success', 'dead', 'canceled'))
+      and not exists (select from jobs j where j.id = s.job_id and not has_ended(j.state))
     for update skip locked));
   get diagnostics mended = row_count;
   if cardinality(ids) = max_rows then
@@ -3541,7 +3532,7 @@ begin
     select e.ctid
     from (select s.ctid, s.request_id from pending_decisions s limit max_rows) e
     where not exists (
-      select from jobs r where r.id = e.request_id and r.state not in ('success', 'dead', 'canceled'))));
+      select from jobs r where r.id = e.request_id and not has_ended(r.state))));
   get diagnostics dropped = row_count;
   perform note_repair('decision-dropped', dropped);
   return dropped;
@@ -3702,38 +3693,14 @@ CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integ
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  step  record;
-  place text[];
-  total integer := 0;
+  dropped integer := whole_walk('drop_stray_leases', max_rows) + whole_walk('show_hidden', max_rows);
 begin
-  loop
-    select * into step from drop_stray_leases(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_rows;
-  end loop;
-  loop
-    select * into step from show_hidden(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_rows;
-  end loop;
-  loop
-    select * into step from replace_heads(place);
-    place := step.reached;
-    exit when place is null;
-  end loop;
-  -- These leaders forget no streams, but streams that were forgotten before must come back.
-  loop
-    select * into step from serve_ready(place);
-    place := step.reached;
-    exit when place is null;
-  end loop;
-  return total;
+  perform whole_walk('replace_heads'), whole_walk('serve_ready');
+  return dropped;
 end
 $$;
 ALTER FUNCTION holdfast.drop_strays(max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.drop_strays(max_rows integer) IS 'Drop side rows whose job does not fit: whole walks in one call, for leaders of older releases and for tests.';
+COMMENT ON FUNCTION holdfast.drop_strays(max_rows integer) IS 'Drop side rows whose job does not fit: whole walks in one call, as leaders of 0.2.0 ask for them.';
 CREATE FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -4418,7 +4385,7 @@ begin
     select j.* into head
     from heads h
     join jobs j on j.id = h.job_id
-    where h.tenant = job.tenant and h.target = job.target and j.state not in ('success', 'dead', 'canceled');
+    where h.tenant = job.tenant and h.target = job.target and not has_ended(j.state);
     if head.id is null then
       return query select 'seating', 'The job ' || case
         when is_maintained() then 'is called to the head of its target in a moment.'
@@ -4478,7 +4445,7 @@ CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint
     least(extract(epoch from k.expires_at - now()), till - extract(epoch from now()))::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.id = find_events_token.key_id and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.id = find_events_token.key_id and is_valid_key(k.revoked_at, k.expires_at)
     and till > extract(epoch from now())
     -- Hashed, so that the time of the comparison tells nothing about the seal.
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
@@ -4493,7 +4460,7 @@ CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, i
     extract(epoch from k.expires_at - now())::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.digest = find_key.digest and is_valid_key(k.revoked_at, k.expires_at)
 $$;
 ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.find_key(digest bytea) IS 'The key with this digest, if it is valid now; and whether any key exists, valid or not.';
@@ -4826,11 +4793,11 @@ CREATE FUNCTION holdfast.foregone_answer(verb text, id uuid, request_id uuid) RE
     AS $$
   select case
     when d.settled_by is not null and verb <> 'delete' and (
-      j.state = decided_state(d.decision) or j.state not in ('success', 'dead', 'canceled')) then 'at-settlement'
-    when j.state not in ('running', 'success', 'dead', 'canceled') and exists (
+      j.state = decided_state(d.decision) or not has_ended(j.state)) then 'at-settlement'
+    when j.state <> 'running' and not has_ended(j.state) and exists (
       select
       from pending_decisions e
-      join jobs r on r.id = e.request_id and r.state not in ('success', 'dead', 'canceled')
+      join jobs r on r.id = e.request_id and not has_ended(r.state)
       where e.job_id = d.job_id and e.settled_by is null and e.place < d.place and e.decision <> d.decision
         and firmness(e.decision) = firmness(d.decision)
         and (decided_state(e.decision) <> 'dead' or j.state in ('retry', 'error'))) then 'later'
@@ -5111,7 +5078,7 @@ begin
          from failing g
          where g.fingerprint = s.fingerprint and g.tenant = s.tenant and g.job_id <> forget_message.id
          limit 100) g
-       join jobs j on j.id = g.job_id and j.state not in ('success', 'dead', 'canceled')
+       join jobs j on j.id = g.job_id and not has_ended(j.state)
        limit 1),
       (select l.job_id
        from (
@@ -5127,25 +5094,13 @@ $$;
 ALTER FUNCTION holdfast.forget_message(id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_message(id uuid) IS 'Take the message of a job that is erased out of the fingerprints that show this job as their sample.';
 CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  step  record;
-  place text[];
-  total integer := 0;
-begin
-  loop
-    select * into step from forget_idle_permits(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_permits;
-  end loop;
-  return total;
-end
+  select whole_walk('forget_idle_permits', max_permits)
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call.';
+COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call, as leaders of 0.2.0 ask for it.';
 CREATE FUNCTION holdfast.forget_shapes() RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5239,7 +5194,7 @@ declare
   to_event   bigint;
 begin
   -- Locked, so that nobody deletes it meanwhile.
-  perform from jobs j where j.id = forgotten.id and j.state in ('success', 'dead', 'canceled') for update;
+  perform from jobs j where j.id = forgotten.id and has_ended(j.state) for update;
   if not found or not drop_items(array[id]) then
     return false;
   end if;
@@ -5686,7 +5641,7 @@ CREATE FUNCTION holdfast.hand_answer(verb text, verdict text, state text) RETURN
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case
-    when state in ('success', 'dead', 'canceled') then 'already-final'
+    when has_ended(state) then 'already-final'
     when state = 'running' or verb = 'reprioritize' then 'accepted'
     when verdict in ('fail', 'kill') and state in ('retry', 'error') then 'accepted'
     else 'not-possible'
@@ -5750,6 +5705,13 @@ CREATE FUNCTION holdfast.hand_verbs() RETURNS text[]
 $$;
 ALTER FUNCTION holdfast.hand_verbs() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.hand_verbs() IS 'The verbs.';
+CREATE FUNCTION holdfast.has_ended(state text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select state in ('success', 'dead', 'canceled')
+$$;
+ALTER FUNCTION holdfast.has_ended(state text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.has_ended(state text) IS 'Whether a job in this state has ended: nothing moves it any more.';
 CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5780,25 +5742,13 @@ $$;
 ALTER FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) IS 'Whether a job of this tenant still fails in this way, or died of it and nobody has acknowledged that.';
 CREATE FUNCTION holdfast.headless_targets(max_targets integer DEFAULT 500) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  step  record;
-  place text[];
-  total integer := 0;
-begin
-  loop
-    select * into step from seat_headless(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_targets;
-  end loop;
-  return total;
-end
+  select whole_walk('seat_headless', max_targets)
 $$;
 ALTER FUNCTION holdfast.headless_targets(max_targets integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.headless_targets(max_targets integer) IS 'Seat targets that have a line but no head, in one call.';
+COMMENT ON FUNCTION holdfast.headless_targets(max_targets integer) IS 'Seat targets that have a line but no head, in one call, as leaders of 0.2.0 ask for it.';
 CREATE FUNCTION holdfast.highest(bound text) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5916,6 +5866,13 @@ CREATE FUNCTION holdfast.is_troubled(circuit holdfast.circuits) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_troubled(circuit holdfast.circuits) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_troubled(circuit holdfast.circuits) IS 'Whether some worker has counted a failure within the window of a circuit.';
+CREATE FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select revoked_at is null and coalesce(expires_at > now(), true)
+$$;
+ALTER FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) IS 'Whether a key is valid now.';
 CREATE FUNCTION holdfast.is_verdict(decision text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5936,7 +5893,7 @@ begin
     to_timestamp(till.second)
   from api_keys k
   cross join lateral (select ceil(extract(epoch from now() + make_interval(secs => seconds)))::bigint as second) till
-  where k.digest = issue_events_token.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true);
+  where k.digest = issue_events_token.digest and is_valid_key(k.revoked_at, k.expires_at);
 end
 $$;
 ALTER FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) OWNER TO holdfast_owner;
@@ -6332,7 +6289,8 @@ begin
   perform
   from jobs j
   where j.id = keep_waiting.id and (only_tenant is null or j.tenant = only_tenant)
-    and j.state not in ('running', 'success', 'dead', 'canceled')
+    and j.state <> 'running'
+    and not has_ended(j.state)
   for no key update;
 exception
   when lock_not_available then
@@ -6764,7 +6722,7 @@ begin
   return query execute format($q$
     with pending as materialized (
       select p.id, p.at, p.job_id, p.attempt, p.fingerprint, j.tenant, j.type,
-        j.state not in ('success', 'dead', 'canceled')
+        not has_ended(j.state)
           and not exists (select from failing g where g.job_id = p.job_id and g.fingerprint = p.fingerprint) as is_open
       from (select f.* from failures f order by f.id desc limit $7) p
       join jobs j on j.id = p.job_id
@@ -7764,7 +7722,7 @@ begin
   from jobs j
   join job_attempts a on a.job_id = j.id and a.attempt = j.attempt
   where j.id = any (ids)
-    and j.state not in ('success', 'dead', 'canceled')
+    and not has_ended(j.state)
     and (costs_attempt(a.outcome) or j.state = 'error')
     and a.finished_at < (select s.applied_at from schema_steps s where s.step = 31)
     and not exists (select from failing f where f.job_id = j.id);
@@ -7905,7 +7863,7 @@ CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RET
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
       and (
         j.state in ('queued', 'running', 'scheduled', 'retry', 'created', 'paused', 'error')
-        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
+        or has_ended(j.state) and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) IS 'The open jobs on some pages of the table, and jobs that somebody ended by hand without the rest: nothing would ever retire them, and they would keep their dedup key.';
@@ -7921,7 +7879,7 @@ CREATE FUNCTION holdfast.open_run(schedule_id bigint) RETURNS uuid
     order by f.fire_at desc
     limit 100) run
   join jobs j on j.id = run.job_id
-  where j.state not in ('success', 'dead', 'canceled')
+  where not has_ended(j.state)
   limit 1
 $$;
 ALTER FUNCTION holdfast.open_run(schedule_id bigint) OWNER TO holdfast_owner;
@@ -8918,10 +8876,7 @@ CREATE FUNCTION holdfast.quiet_worker(worker text, by text, note text DEFAULT NU
 declare
   before workers;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever quiets a worker must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select w.* into before from workers w where w.id = quiet_worker.worker for update;
   if not found then
     return null;
@@ -9435,8 +9390,8 @@ begin
       answer := case
         when not found then 'not-found'
         when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
-        when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
-        when job.state in ('success', 'dead', 'canceled') then 'already-final'
+        when verb in ('delete', 'retry') and has_ended(job.state) then 'accepted'
+        when has_ended(job.state) then 'already-final'
         when verb in ('cancel', 'delete') then 'accepted'
         when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
         when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
@@ -9471,7 +9426,7 @@ begin
             when 'cancel' then concat_ws(' ', wanted, case when resolves then 'resolve' end, flagged)
           end))],
         job.tenant, by, null) r;
-      if decision is not null and flagged is null and job.state not in ('success', 'dead', 'canceled') then
+      if decision is not null and flagged is null and not has_ended(job.state) then
         perform note_decision(wanted, created, decision, by, note, message);
       end if;
       perform wake('duty', array[0]);
@@ -9799,7 +9754,7 @@ begin
   select asked.id, case
     when asked.id = any (moved) then 'released'
     when j.id is null then 'not-found'
-    when j.state in ('success', 'dead', 'canceled') then 'already-final'
+    when has_ended(j.state) then 'already-final'
     else 'not-held'
   end
   from unnest(job_ids) as asked (id)
@@ -9892,7 +9847,7 @@ begin
     from visited v
     where not exists (
       select from jobs j
-      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created'))
+      where j.id = v.job_id and j.state <> 'created' and not has_ended(j.state))
   )
   select fault.tenants, fault.targets, (select array[v.tenant, v.target] from visited v where v.number = max_rows)
   into tenants, targets, reached
@@ -10557,9 +10512,8 @@ begin
   select k.* into old
   from api_keys k
   where k.id = old_id
-    and k.revoked_at is null
     and k.replaced_by is null
-    and coalesce(k.expires_at > now(), true)
+    and is_valid_key(k.revoked_at, k.expires_at)
   for update;
   if not found then
     return;
@@ -13192,6 +13146,25 @@ end
 $$;
 ALTER FUNCTION holdfast.wake_again(streams integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.wake_again(streams integer[]) IS 'Serve streams to which jobs have returned, in case they were forgotten, and notify workers.';
+CREATE FUNCTION holdfast.whole_walk(step text, enough integer DEFAULT NULL::integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  place  text[];
+  mended integer;
+  total  integer := 0;
+begin
+  loop
+    execute format('select w.mended, w.reached from %I($1) w', step) into mended, place using place;
+    total := total + mended;
+    exit when place is null or total >= enough;
+  end loop;
+  return total;
+end
+$_$;
+ALTER FUNCTION holdfast.whole_walk(step text, enough integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.whole_walk(step text, enough integer) IS 'Take the steps of a walk until it has ended or has mended enough.';
 CREATE FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) RETURNS jsonb[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -14458,6 +14431,7 @@ REVOKE ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], c
 GRANT ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hand_verbs() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.has_ended(state text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
@@ -14478,6 +14452,7 @@ REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_troubled(circuit holdfast.circuits) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_verdict(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) TO holdfast_client;
@@ -14895,6 +14870,7 @@ REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PU
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.wake_again(streams integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.whole_walk(step text, enough integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;

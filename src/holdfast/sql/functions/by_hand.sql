@@ -127,7 +127,7 @@ create or replace function hand_answer(verb text, verdict text, state text) retu
 language sql immutable parallel safe
 as $$
   select case
-    when state in ('success', 'dead', 'canceled') then 'already-final'
+    when has_ended(state) then 'already-final'
     when state = 'running' or verb = 'reprioritize' then 'accepted'
     when verdict in ('fail', 'kill') and state in ('retry', 'error') then 'accepted'
     else 'not-possible'
@@ -155,7 +155,7 @@ begin
       return 'not-found';
     elsif verb = 'expire-lease' and (job.state <> 'running' or job.attempt <> flagged) then
       return 'already-ended';
-    elsif job.state in ('success', 'dead', 'canceled') then
+    elsif has_ended(job.state) then
       return 'already-final';
     elsif verb = 'expire-lease' then
       if lease_expired(job.id, who, words) then

@@ -99,10 +99,7 @@ as $$
 declare
   fault text := circuit_name_fault(name, tenant);
 begin
-  perform check_texts(by, reason);
-  if by is null then
-    fault := coalesce(fault, 'whoever changes a circuit must be named');
-  end if;
+  perform check_signed(by, reason);
   if fault is not null then
     raise exception '%', fault using errcode = 'HF002';
   end if;

@@ -37,7 +37,7 @@ begin
   return query execute format($q$
     with pending as materialized (
       select p.id, p.at, p.job_id, p.attempt, p.fingerprint, j.tenant, j.type,
-        j.state not in ('success', 'dead', 'canceled')
+        not has_ended(j.state)
           and not exists (select from failing g where g.job_id = p.job_id and g.fingerprint = p.fingerprint) as is_open
       from (select f.* from failures f order by f.id desc limit $7) p
       join jobs j on j.id = p.job_id

@@ -56,9 +56,8 @@ begin
   select k.* into old
   from api_keys k
   where k.id = old_id
-    and k.revoked_at is null
     and k.replaced_by is null
-    and coalesce(k.expires_at > now(), true)
+    and is_valid_key(k.revoked_at, k.expires_at)
   for update;
   if not found then
     return;
@@ -121,6 +120,13 @@ as $$
   limit max_keys
 $$;
 
+-- Whether a key is valid now.
+create or replace function is_valid_key(revoked_at timestamptz, expires_at timestamptz) returns boolean
+language sql stable
+as $$
+  select revoked_at is null and coalesce(expires_at > now(), true)
+$$;
+
 -- The key with this digest, if it is valid now; and whether any key exists, valid or not.
 create or replace function find_key(digest bytea)
 returns table (
@@ -133,7 +139,7 @@ as $$
     extract(epoch from k.expires_at - now())::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.digest = find_key.digest and is_valid_key(k.revoked_at, k.expires_at)
 $$;
 
 -- Issue a token that a browser's EventSource can use, because it cannot send a header with a key. The token stands for
@@ -153,7 +159,7 @@ begin
     to_timestamp(till.second)
   from api_keys k
   cross join lateral (select ceil(extract(epoch from now() + make_interval(secs => seconds)))::bigint as second) till
-  where k.digest = issue_events_token.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true);
+  where k.digest = issue_events_token.digest and is_valid_key(k.revoked_at, k.expires_at);
 end
 $$;
 
@@ -170,7 +176,7 @@ as $$
     least(extract(epoch from k.expires_at - now()), till - extract(epoch from now()))::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.id = find_events_token.key_id and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.id = find_events_token.key_id and is_valid_key(k.revoked_at, k.expires_at)
     and till > extract(epoch from now())
     -- Hashed, so that the time of the comparison tells nothing about the seal.
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))

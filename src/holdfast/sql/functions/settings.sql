@@ -122,10 +122,7 @@ as $$
 declare
   before settings;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever changes a setting must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select s.* into before from settings s where s.name = change_setting.name for update;
   if not found then
     return null;

@@ -72,10 +72,7 @@ as $$
 declare
   before workers;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever quiets a worker must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select w.* into before from workers w where w.id = quiet_worker.worker for update;
   if not found then
     return null;
