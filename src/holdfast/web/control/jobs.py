@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from holdfast.bounds import shown
-from holdfast.client.client import Asked
 from holdfast.client.control import PublicJob
 from holdfast.client.job_ref import JobRef
+from holdfast.client.recording import Asked
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.key import Caller
 from holdfast.model.states import Status
