@@ -16,6 +16,7 @@ from holdfast.errors import InvalidInput, NotFound, WaitTimeout
 from holdfast.model.filters import Filters
 from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
 from holdfast.model.names import Named
+from holdfast.model.pages import checked_limit
 from holdfast.model.progress import Item
 from holdfast.store.jobs import JobStore
 
@@ -67,16 +68,16 @@ class Client(Recording):
 
     async def attempts(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[Attempt]:
         """Ended attempts of a job, oldest first; the next page is `after` the last one's number."""
-        return await self._store.attempts(_uuid(job_id), after=_count("after", after), limit=_limit(limit))
+        return await self._store.attempts(_uuid(job_id), after=_count("after", after), limit=checked_limit(limit))
 
     async def events(self, job_id: JobId, *, limit: int = 1000, after: int = 0) -> Sequence[JobEvent]:
         """The rarer moves of a job, oldest first; the next page is `after` as many as were read so far."""
-        return await self._store.events(_uuid(job_id), after=_count("after", after), limit=_limit(limit))
+        return await self._store.events(_uuid(job_id), after=_count("after", after), limit=checked_limit(limit))
 
     async def items(self, job_id: JobId, *, limit: int = 100, after: int | None = None) -> Sequence[Item]:
         """What a job has stored, in the order in which it did; the next page is `after` the last item's `id`."""
         wanted, behind = _uuid(job_id), None if after is None else _count("after", after, _LARGEST_ID)
-        return await self._store.items(wanted, after=behind, limit=_limit(limit)) or await self._no_items(wanted)
+        return await self._store.items(wanted, after=behind, limit=checked_limit(limit)) or await self._no_items(wanted)
 
     async def _no_items(self, job_id: UUID) -> Sequence[Item]:
         await self.get(job_id)
@@ -139,12 +140,6 @@ class Client(Recording):
         ((_, outcome, created),) = await self._store.request(verb, [wanted], by=by, reason=reason, tenant=None)
         judge(verb, wanted, outcome)
         return created if outcome == "new-job" and created is not None else wanted
-
-
-def _limit(value: Any) -> int:
-    if not BOUNDS["page"].holds(value):
-        raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(value)}")
-    return int(value)
 
 
 def _count(name: str, value: Any, most: int = _LARGEST) -> int:

@@ -97,7 +97,7 @@ class ControlPlane:
 @contextlib.contextmanager
 def _in_time(caller: Caller, seconds: float | None) -> Iterator[None]:
     if not caller.tenant:
-        raise InvalidInput("a caller without a tenant submits nothing")
+        raise InvalidInput("a caller without a tenant cannot submit jobs")
     token = patience_seconds.set(PATIENCE_SECONDS if seconds is None else max(0.001, seconds))
     try:
         yield

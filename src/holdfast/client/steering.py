@@ -168,7 +168,7 @@ class Steering:
             case "tenant":
                 found = await self._steering.tenants(tenant, name, None, 1)
             case _:
-                raise InvalidInput("everything is not one of many; ask for `draining`")
+                raise InvalidInput("the kind everything has no list; ask for `draining`")
         return found[0]
 
     async def targets(

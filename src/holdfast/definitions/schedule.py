@@ -75,12 +75,12 @@ def schedule_definition(
             f"the name of a schedule must have 1 to 200 characters, no control characters and no slash: {shown(name)}"
         )
     if (cron is None) == (every is None):
-        raise InvalidInput(f"schedule {shown(name)}: give cron or every, one of both")
+        raise InvalidInput(f"schedule {shown(name)}: give either cron or every")
     zone_of(tz)
     if cron is not None:
         Cron(cron, tz)
     elif tz != "UTC":
-        raise InvalidInput(f"schedule {shown(name)}: every counts seconds in no time zone; leave tz out, or use cron")
+        raise InvalidInput(f"schedule {shown(name)}: tz does not apply to every; leave it out, or use cron")
     if overlap not in OVERLAPS:
         raise InvalidInput(f"schedule {shown(name)}: overlap must be {', '.join(OVERLAPS)}, not {shown(overlap)}")
     given = {key: value for key, value in (options or {}).items() if value is not None}

@@ -1495,7 +1495,7 @@ declare
   other   text;
 begin
   if octet_length(args::text) > 100000 or args ? 'options' and jsonb_typeof(args -> 'options') <> 'object' then
-    raise exception 'the arguments are an object with at most 100000 bytes, and so are its options' using errcode = 'HF002';
+    raise exception 'args must be a JSON object of at most 100000 bytes, and so must its options' using errcode = 'HF002';
   elsif action <> all (actions) then
     raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
   elsif action = 'reprioritize'
@@ -1518,7 +1518,7 @@ CREATE FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) R
     AS $$
 begin
   if by_tenant is not null and (kind, name) is distinct from ('tenant', by_tenant) then
-    raise exception 'operators of the tenant % can pause and resume that tenant alone', by_tenant using errcode = 'HF002';
+    raise exception 'operators of the tenant % can pause and resume only that tenant', by_tenant using errcode = 'HF002';
   end if;
 end
 $$;
@@ -1547,22 +1547,22 @@ declare
   wrong text;
 begin
   if coalesce(length(worker), 0) not between 1 and 255 then
-    raise exception 'a worker is named by 1 to 255 characters' using errcode = 'HF002';
+    raise exception 'the name of a worker must have 1 to 255 characters' using errcode = 'HF002';
   elsif jsonb_typeof(asked) is distinct from 'array' or jsonb_array_length(asked) > highest('circuits') then
     raise exception 'circuits must be a list of objects' using errcode = 'HF002';
   end if;
   select coalesce(
       case
         when jsonb_typeof(each) <> 'object' or jsonb_typeof(each -> 'tenant') is distinct from 'string'
-          or jsonb_typeof(each -> 'name') is distinct from 'string' then 'a circuit is an object with tenant and name'
+          or jsonb_typeof(each -> 'name') is distinct from 'string' then 'a circuit must be an object with tenant and name'
         when jsonb_typeof(each -> 'successes') is distinct from 'number'
           or jsonb_typeof(each -> 'failures') is distinct from 'number'
           or jsonb_typeof(each -> 'generation') is distinct from 'number'
-          then 'a circuit has its generation, successes and failures'
+          then 'a circuit must have generation, successes and failures'
         when (each ->> 'successes')::numeric not between 0 and 9007199254740991
           or (each ->> 'failures')::numeric not between 0 and 9007199254740991
           or (each ->> 'generation')::numeric not between 0 and 9007199254740991
-          then 'successes, failures and generation are whole numbers, 0 or more'
+          then 'successes, failures and generation must be whole numbers, 0 or more'
         else circuit_name_fault(each ->> 'name', each ->> 'tenant')
       end,
       (select bounds_fault(number.key, number.key, case jsonb_typeof(number.value)
@@ -1701,7 +1701,7 @@ begin
       'what can be changed is limit, rate and weight'
     when limit_count is not null and 'limit' <> all (changes)
       or rate_count is not null and 'rate' <> all (changes)
-      or weight is not null and 'weight' <> all (changes) then 'what is given must be named as a change'
+      or weight is not null and 'weight' <> all (changes) then '`changes` must name every value that is given'
     when limit_count not between 0 and 10000 then 'a limit must be 0 to 10000'
     when num_nulls(rate_count, rate_seconds) = 1
       or rate_count not between 1 and 10000
@@ -1765,15 +1765,15 @@ begin
   fault := case
     when coalesce(seq, 0) < 1 then 'seq must be 1 or more'
     when coalesce(progress, -1) < 0 then 'progress must be 0 or more'
-    when length(collection) not between 1 and 200 then 'a collection is named by 1 to 200 characters'
+    when length(collection) not between 1 and 200 then 'the name of a collection must have 1 to 200 characters'
     when done_reason not in ('worker_done', 'target_reached', 'no_more_results') then
       'done_reason is worker_done, target_reached or no_more_results'
-    when coalesce(ends, '') not in ('later', 'at-target', 'now') then 'ends is later, at-target or now'
+    when coalesce(ends, '') not in ('later', 'at-target', 'now') then 'ends must be later, at-target or now'
     when jsonb_typeof(items) <> 'array' then 'items must be a list'
   end;
   if fault is null and items is not null then
     fault := case
-      when jsonb_array_length(items) > 10000 then 'a report has 10000 items at most'
+      when jsonb_array_length(items) > 10000 then 'a report may have at most 10000 items'
       when exists (
         select from jsonb_array_elements(items) item
         where jsonb_typeof(item) <> 'object' or not item ? 'data') then
@@ -1860,7 +1860,7 @@ begin
     when jsonb_typeof(definition -> 'name') is distinct from 'string' or length(name) not between 1 and 200
       or unprintable(name) or strpos(name, '/') > 0
       then 'the name of a schedule must have 1 to 200 characters, no control characters and no slash'
-    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs cron or every, one of both'
+    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs either cron or every'
     when jsonb_typeof(coalesce(definition -> 'cron', '""')) not in ('string', 'null') or length(definition ->> 'cron') not between 1 and 200
       then 'cron must be a string of 1 to 200 characters'
     when jsonb_typeof(coalesce(definition -> 'every', '0')) not in ('number', 'null') then 'every must be a number of seconds'
@@ -1941,7 +1941,7 @@ begin
     raise exception 'unknown kind %; known are %', kind, array_to_string(kinds, ', ') using errcode = 'HF002';
   elsif kind = 'everything' then
     if name is distinct from '' then
-      raise exception 'everything has no name' using errcode = 'HF002';
+      raise exception 'the kind everything takes no name' using errcode = 'HF002';
     end if;
   elsif coalesce(length(name), 0) not between 1 and 200 then
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
@@ -1951,7 +1951,7 @@ begin
     raise exception 'unknown lane %; known are %', name,
       (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
   elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
-    raise exception 'what begins with "holdfast" belongs to maintenance' using errcode = 'HF002';
+    raise exception 'names beginning with "holdfast" are reserved for maintenance' using errcode = 'HF002';
   end if;
 end
 $$;
@@ -1962,7 +1962,7 @@ CREATE FUNCTION holdfast.check_texts(who text, reason text) RETURNS void
     AS $$
 begin
   if length(who) > 500 then
-    raise exception 'whoever asks is named by at most 500 characters' using errcode = 'HF002';
+    raise exception '`by` must have at most 500 characters' using errcode = 'HF002';
   elsif length(reason) > 1000 then
     raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
   end if;
@@ -2062,14 +2062,14 @@ declare
   wrong text;
 begin
   wrong := case
-    when coalesce(length(id), 0) not between 1 and 255 then 'a worker is named by 1 to 255 characters'
+    when coalesce(length(id), 0) not between 1 and 255 then 'the name of a worker must have 1 to 255 characters'
     when host is null or length(host) > 255 then 'the host of a worker must be a text of at most 255 characters'
     when version is null or length(version) > 255 then 'the version of a worker must be a text of at most 255 characters'
     when types is null then 'a worker must name its job types'
   end;
   if wrong is null then
     select case
-        when cardinality(list.names) > 10000 then format('a worker names at most 10000 %s', list.what)
+        when cardinality(list.names) > 10000 then format('a worker may name at most 10000 %s', list.what)
         else format('%s of a worker must be names of 1 to 200 characters', list.what)
       end into wrong
     from (values ('job types', types), ('queues', queues), ('tenants', tenants)) as list (what, names)
@@ -2098,7 +2098,7 @@ CREATE FUNCTION holdfast.circuit_name_fault(name text, tenant text) RETURNS text
   select case
     when coalesce(length(name), 0) not between 1 and 200 then 'the name of a circuit must have 1 to 200 characters'
     when unprintable(name) then 'the name of a circuit must not contain control characters'
-    when tenant is null or length(tenant) > 200 or unprintable(tenant) then 'the tenant of a circuit is not a name'
+    when tenant is null or length(tenant) > 200 or unprintable(tenant) then 'the tenant of a circuit must have at most 200 characters, and no control characters'
   end
 $$;
 ALTER FUNCTION holdfast.circuit_name_fault(name text, tenant text) OWNER TO holdfast_owner;
@@ -2373,7 +2373,7 @@ declare
   granted   record;
 begin
   if length(worker) > 255 then
-    raise exception 'a worker is named by at most 255 characters' using errcode = 'HF002';
+    raise exception 'the name of a worker must have at most 255 characters' using errcode = 'HF002';
   end if;
   if lease_seconds is not null then
     perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);
@@ -2770,7 +2770,7 @@ begin
   if not exists (
     select from leaders l
     where l.renewed_at between now() - interval '10 seconds' and now() + interval '1 second') then
-    raise exception 'nobody does maintenance now, so a step of the clock would go unnoticed; start a worker'
+    raise exception 'no process does maintenance, so a step of the clock would go unnoticed; start a worker'
       using errcode = 'HF001';
   end if;
   if after is null then
@@ -2980,7 +2980,7 @@ begin
       case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
     -- A number comes as text, with all its digits. Its exponent is bounded, because it is expanded for every job.
     if tree ? 'number' and (tree ->> 'number' ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,4})?$') is not true then
-      raise exception 'a query has a number that is not one' using errcode = 'HF002';
+      raise exception 'a number in a query is not valid' using errcode = 'HF002';
     end if;
     compared := case
       when tree ? 'number' then format('to_jsonb((%s)::numeric)', term_at(place || 'number'::text))
@@ -3007,15 +3007,15 @@ begin
     when 'wait' then $x$greatest(0, extract(epoch from coalesce(j.started_at, j.finished_at, now()) - greatest(j.created_at, j.run_at)))$x$
   end;
   if operand is null or op is null then
-    raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
+    raise exception 'unknown field % in a query', coalesce(field, '(none)') using errcode = 'HF002';
   elsif field in ('attempt', 'failures', 'priority', 'age', 'wait') then
     if jsonb_typeof(tree -> 'value') is distinct from 'number' then
-      raise exception '% is compared with a number', field using errcode = 'HF002';
+      raise exception '% must be compared with a number', field using errcode = 'HF002';
     end if;
     return format('%s %s (%s)::numeric', operand, op, term_at(place || 'value'::text));
   elsif field = 'acknowledged' then
     if jsonb_typeof(tree -> 'value') is distinct from 'boolean' or op <> '=' then
-      raise exception 'acknowledged is true or false' using errcode = 'HF002';
+      raise exception 'acknowledged must be true or false' using errcode = 'HF002';
     end if;
     return format('%s = (%s)::boolean', operand, term_at(place || 'value'::text));
   elsif field in ('created', 'updated', 'finished', 'run_at') then
@@ -3178,12 +3178,12 @@ begin
   elsif unprintable(create_key.tenant) or unprintable(create_key.name) then
     raise exception 'tenant and name of a key must not contain control characters' using errcode = 'HF002';
   elsif octet_length(create_key.digest) is distinct from 32 then
-    raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
+    raise exception 'the digest of a key must be a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0
     or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'metrics', 'admin'] then
-    raise exception 'scopes are one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
+    raise exception 'scopes must be one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
   elsif lifetime_seconds <= 0 then
-    raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
+    raise exception 'the lifetime of a key must be positive' using errcode = 'HF002';
   end if;
   perform check_texts(by, null);
   perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
@@ -4416,7 +4416,7 @@ CREATE FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], k
 begin
   if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('failed', 'timeout'))
     or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
-    raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
+    raise exception 'the outcome of a failure must be failed or timeout, and its kind retryable, retry, fatal or hold' using errcode = 'HF002';
   end if;
   perform check_seconds('the delay of a retry', 'delay', delays);
   return query
@@ -5886,7 +5886,7 @@ CREATE FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds d
     AS $$
 begin
   if not coalesce(seconds between 1 and 3600, false) then
-    raise exception 'a token is good for 1 to 3600 seconds' using errcode = 'HF002';
+    raise exception 'a token must be valid for 1 to 3600 seconds' using errcode = 'HF002';
   end if;
   return query
   select uuid_send(k.id) || int8send(till.second) || events_seal(k.digest, issue_events_token.job_id, till.second),
@@ -8293,7 +8293,7 @@ CREATE FUNCTION holdfast.pending_text(id uuid) RETURNS text
     AS $$
   select format('; a request to %s it%s %s', d.decision, told(left(d.by, 500), null, left(d.note, 1000)), case
     when is_maintained() then 'is carried out in a moment'
-    else 'was accepted, but no process does maintenance that would carry it out' end)
+    else 'was accepted, but no process does maintenance to carry it out' end)
   from pending_decision(pending_text.id) d
 $$;
 ALTER FUNCTION holdfast.pending_text(id uuid) OWNER TO holdfast_owner;
@@ -8730,7 +8730,7 @@ CREATE FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) RETURNS TAB
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
@@ -9026,7 +9026,7 @@ begin
   if starts_with(job.type, 'holdfast.') then
     return query select 'request', case
       when is_maintained() then 'is a request that maintenance carries out in a moment'
-      else 'is a request, but no process does maintenance that would carry it out' end,
+      else 'is a request, but no process does maintenance to carry it out' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -9055,8 +9055,8 @@ begin
   end if;
   if not all_open(array[job.stream]) then
     return query select 'reopening', case
-      when is_maintained() then 'came back after its queue had been idle, which is offered to workers again in a moment'
-      else 'came back after its queue had been idle, but no process does maintenance that would offer it to workers again' end,
+      when is_maintained() then 'came back after its queue had been idle; the queue is offered to workers again in a moment'
+      else 'came back after its queue had been idle, but no process does maintenance to offer it to workers again' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -9078,7 +9078,7 @@ begin
   if found then
     return;
   elsif is_parked(entry.stream) then
-    return query select 'starting', 'waited for a permit of its key and is let go on in a moment',
+    return query select 'starting', 'waited for a permit of its key and starts in a moment',
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -9331,7 +9331,7 @@ begin
   if twice then
     raise exception 'the ids of a batch must differ' using errcode = 'HF002';
   elsif coalesce(cardinality(positions), 0) + cardinality(taken) <> cardinality(types) then
-    raise exception 'not every job of a batch found its place';
+    raise exception 'some jobs of a batch were neither recorded nor answered';
   end if;
   if woken is not null then
     perform wake('ready', woken);
@@ -9515,7 +9515,7 @@ CREATE FUNCTION holdfast.refuse_audit_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
-  raise exception 'the audit log is only ever added to' using errcode = 'HF001';
+  raise exception 'entries of the audit log cannot be changed or deleted' using errcode = 'HF001';
 end
 $$;
 ALTER FUNCTION holdfast.refuse_audit_change() OWNER TO holdfast_owner;
@@ -9602,7 +9602,7 @@ CREATE FUNCTION holdfast.refuse_no_tenant(tenant text) RETURNS void
     AS $$
 begin
   if coalesce(tenant, '') = '' then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
 end
 $$;
@@ -9901,7 +9901,7 @@ begin
   if known.progress_count::numeric + coalesce(jsonb_array_length(items), 0) + progress > 9223372036854775807
     or coalesce(jsonb_array_length(items), 0)::numeric + progress > 9223372036854775807
   then
-    raise exception 'the progress of a job adds up to at most 9223372036854775807' using errcode = 'HF002';
+    raise exception 'the total progress of a job must be at most 9223372036854775807' using errcode = 'HF002';
   end if;
   if jsonb_array_length(items) > 0 then
     -- In the order of their keys, so that two reports to one collection cannot wait for each other. The numbers follow
@@ -11780,7 +11780,7 @@ begin
         when 'misplaced' then 'runs without a lease, which maintenance mends'
         when 'lapsed' then format('ran on worker %s, whose lease lapsed at %s, %s', lease.worker, moment(lease.expires_at),
           case when is_maintained() then 'and is taken back by the next sweep'
-            else 'but no process does maintenance that would take it back' end)
+            else 'but no process does maintenance to take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
           || case when code = 'interrupted' then format(
             case when lease.verdict is null then ' and was told to %s%s' else ' and was %s%s, but its handler has not ended yet' end,
@@ -11896,7 +11896,7 @@ CREATE FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], o
     AS $$
 begin
   if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('canceled', 'paused')) then
-    raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
+    raise exception 'the outcome of a stopped attempt must be canceled or paused' using errcode = 'HF002';
   end if;
   return query
   select * from settle(named(worker), job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
@@ -12085,7 +12085,7 @@ declare
   asked     integer := coalesce(cardinality(types), 0);
 begin
   if asked = 0 or array_position(tenants, null) is not null or array_position(tenants, '') is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   elsif array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
     <> array_fill(asked, array[5]) then
     raise exception 'all lists must have the same length' using errcode = 'HF002';
@@ -13032,7 +13032,7 @@ CREATE FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) RETURNS TA
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),

@@ -189,7 +189,7 @@ declare
   other   text;
 begin
   if octet_length(args::text) > 100000 or args ? 'options' and jsonb_typeof(args -> 'options') <> 'object' then
-    raise exception 'the arguments are an object with at most 100000 bytes, and so are its options' using errcode = 'HF002';
+    raise exception 'args must be a JSON object of at most 100000 bytes, and so must its options' using errcode = 'HF002';
   elsif action <> all (actions) then
     raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
   elsif action = 'reprioritize'

@@ -98,7 +98,7 @@ declare
   granted   record;
 begin
   if length(worker) > 255 then
-    raise exception 'a worker is named by at most 255 characters' using errcode = 'HF002';
+    raise exception 'the name of a worker must have at most 255 characters' using errcode = 'HF002';
   end if;
   if lease_seconds is not null then
     perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);

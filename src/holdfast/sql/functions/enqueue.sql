@@ -320,7 +320,7 @@ begin
   if twice then
     raise exception 'the ids of a batch must differ' using errcode = 'HF002';
   elsif coalesce(cardinality(positions), 0) + cardinality(taken) <> cardinality(types) then
-    raise exception 'not every job of a batch found its place';
+    raise exception 'some jobs of a batch were neither recorded nor answered';
   end if;
 
   if woken is not null then

@@ -119,7 +119,7 @@ begin
         when 'misplaced' then 'runs without a lease, which maintenance mends'
         when 'lapsed' then format('ran on worker %s, whose lease lapsed at %s, %s', lease.worker, moment(lease.expires_at),
           case when is_maintained() then 'and is taken back by the next sweep'
-            else 'but no process does maintenance that would take it back' end)
+            else 'but no process does maintenance to take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
           || case when code = 'interrupted' then format(
             case when lease.verdict is null then ' and was told to %s%s' else ' and was %s%s, but its handler has not ended yet' end,
@@ -163,7 +163,7 @@ begin
   if starts_with(job.type, 'holdfast.') then
     return query select 'request', case
       when is_maintained() then 'is a request that maintenance carries out in a moment'
-      else 'is a request, but no process does maintenance that would carry it out' end,
+      else 'is a request, but no process does maintenance to carry it out' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -194,8 +194,8 @@ begin
   end if;
   if not all_open(array[job.stream]) then
     return query select 'reopening', case
-      when is_maintained() then 'came back after its queue had been idle, which is offered to workers again in a moment'
-      else 'came back after its queue had been idle, but no process does maintenance that would offer it to workers again' end,
+      when is_maintained() then 'came back after its queue had been idle; the queue is offered to workers again in a moment'
+      else 'came back after its queue had been idle, but no process does maintenance to offer it to workers again' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -217,7 +217,7 @@ begin
   if found then
     return;
   elsif is_parked(entry.stream) then
-    return query select 'starting', 'waited for a permit of its key and is let go on in a moment',
+    return query select 'starting', 'waited for a permit of its key and starts in a moment',
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;

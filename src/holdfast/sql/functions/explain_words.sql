@@ -7,7 +7,7 @@ set search_path from current
 as $$
   select format('; a request to %s it%s %s', d.decision, told(left(d.by, 500), null, left(d.note, 1000)), case
     when is_maintained() then 'is carried out in a moment'
-    else 'was accepted, but no process does maintenance that would carry it out' end)
+    else 'was accepted, but no process does maintenance to carry it out' end)
   from pending_decision(pending_text.id) d
 $$;
 

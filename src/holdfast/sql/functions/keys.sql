@@ -18,12 +18,12 @@ begin
   elsif unprintable(create_key.tenant) or unprintable(create_key.name) then
     raise exception 'tenant and name of a key must not contain control characters' using errcode = 'HF002';
   elsif octet_length(create_key.digest) is distinct from 32 then
-    raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
+    raise exception 'the digest of a key must be a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0
     or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'metrics', 'admin'] then
-    raise exception 'scopes are one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
+    raise exception 'scopes must be one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
   elsif lifetime_seconds <= 0 then
-    raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
+    raise exception 'the lifetime of a key must be positive' using errcode = 'HF002';
   end if;
   perform check_texts(by, null);
   perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
@@ -152,7 +152,7 @@ set search_path from current
 as $$
 begin
   if not coalesce(seconds between 1 and 3600, false) then
-    raise exception 'a token is good for 1 to 3600 seconds' using errcode = 'HF002';
+    raise exception 'a token must be valid for 1 to 3600 seconds' using errcode = 'HF002';
   end if;
   return query
   select uuid_send(k.id) || int8send(till.second) || events_seal(k.digest, issue_events_token.job_id, till.second),
@@ -251,7 +251,7 @@ create or replace function refuse_audit_change() returns trigger
 language plpgsql
 as $$
 begin
-  raise exception 'the audit log is only ever added to' using errcode = 'HF001';
+  raise exception 'entries of the audit log cannot be changed or deleted' using errcode = 'HF001';
 end
 $$;
 

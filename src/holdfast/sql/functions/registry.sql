@@ -25,14 +25,14 @@ declare
   wrong text;
 begin
   wrong := case
-    when coalesce(length(id), 0) not between 1 and 255 then 'a worker is named by 1 to 255 characters'
+    when coalesce(length(id), 0) not between 1 and 255 then 'the name of a worker must have 1 to 255 characters'
     when host is null or length(host) > 255 then 'the host of a worker must be a text of at most 255 characters'
     when version is null or length(version) > 255 then 'the version of a worker must be a text of at most 255 characters'
     when types is null then 'a worker must name its job types'
   end;
   if wrong is null then
     select case
-        when cardinality(list.names) > 10000 then format('a worker names at most 10000 %s', list.what)
+        when cardinality(list.names) > 10000 then format('a worker may name at most 10000 %s', list.what)
         else format('%s of a worker must be names of 1 to 200 characters', list.what)
       end into wrong
     from (values ('job types', types), ('queues', queues), ('tenants', tenants)) as list (what, names)

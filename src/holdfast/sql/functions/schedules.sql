@@ -27,7 +27,7 @@ begin
     when jsonb_typeof(definition -> 'name') is distinct from 'string' or length(name) not between 1 and 200
       or unprintable(name) or strpos(name, '/') > 0
       then 'the name of a schedule must have 1 to 200 characters, no control characters and no slash'
-    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs cron or every, one of both'
+    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs either cron or every'
     when jsonb_typeof(coalesce(definition -> 'cron', '""')) not in ('string', 'null') or length(definition ->> 'cron') not between 1 and 200
       then 'cron must be a string of 1 to 200 characters'
     when jsonb_typeof(coalesce(definition -> 'every', '0')) not in ('number', 'null') then 'every must be a number of seconds'

@@ -35,7 +35,7 @@ as $$
 begin
   if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('failed', 'timeout'))
     or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
-    raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
+    raise exception 'the outcome of a failure must be failed or timeout, and its kind retryable, retry, fatal or hold' using errcode = 'HF002';
   end if;
   perform check_seconds('the delay of a retry', 'delay', delays);
   return query
@@ -80,7 +80,7 @@ set search_path from current
 as $$
 begin
   if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('canceled', 'paused')) then
-    raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
+    raise exception 'the outcome of a stopped attempt must be canceled or paused' using errcode = 'HF002';
   end if;
   return query
   select * from settle(named(worker), job_ids, attempts, outcomes, null, null, notes, null, null, null, null);

@@ -11,7 +11,7 @@ language plpgsql immutable
 as $$
 begin
   if coalesce(tenant, '') = '' then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
 end
 $$;
@@ -32,7 +32,7 @@ declare
   asked     integer := coalesce(cardinality(types), 0);
 begin
   if asked = 0 or array_position(tenants, null) is not null or array_position(tenants, '') is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   elsif array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
     <> array_fill(asked, array[5]) then
     raise exception 'all lists must have the same length' using errcode = 'HF002';
@@ -109,7 +109,7 @@ as $$
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
@@ -137,7 +137,7 @@ as $$
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
