@@ -107,7 +107,7 @@ class Declarations:
         jitter: float | timedelta = 0,
         **options: Any,
     ) -> None:
-        """Declare a schedule: at the times of a cron expression in a time zone, or every so many seconds, a job is
+        """Declare a schedule: at the times of a cron expression in a time zone, or at a fixed interval, a job is
         recorded, exactly one for each time. Every worker of the app declares it when it starts.
 
         `overlap` says what happens while the job of an earlier time is open: the time is skipped, the new job waits for

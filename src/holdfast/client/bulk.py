@@ -113,7 +113,7 @@ def _asked(action: str, query: str, args: Mapping[str, Any] | None) -> tuple[Tre
         checked.pop("options", None)
     tree = parse_query(query)
     if not query.strip() and action not in _WITHOUT_FILTER:
-        raise InvalidInput(f"a filter is required, such as state:queued: without one, {action} would apply to every job")
+        raise InvalidInput(f"a filter is required (e.g. state:queued): without one, {action} applies to every job")
     return tree, checked
 
 

@@ -1,7 +1,7 @@
 """What operators may do: search, look, count, steer, decide, and manage keys; within one tenant, or across all.
 
-Searches, lists and figures may take seconds. They have connections of their own, so that keys can be made and
-revoked, single jobs looked at, and work stopped, whoever searches; and a share of those per tenant.
+Searches, lists and figures may take seconds. They have separate connections, shared among tenants, so that searches
+never keep operators from managing keys, looking at single jobs or stopping work.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Operations(Steering, ByHand):
     async def events(
         self, job_id: UUID, *, tenant: str | None = None, after: int = 0, limit: int = 50
     ) -> tuple[Sequence[JobEvent], bool]:
-        """The rarer moves of a job, oldest first, behind the first so many; and whether there are more."""
+        """The rarer moves of a job, oldest first, after the first `after` ones; and whether there are more."""
         await self._refuse_unknown(job_id, tenant)
         return await self._store.events(job_id, tenant, after=after, limit=limit)
 

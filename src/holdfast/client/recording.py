@@ -95,7 +95,7 @@ class Recording:
             some = jobs[start : start + _AT_A_TIME]
             for job_id, job in zip(new_job_ids(len(some)), some, strict=True):
                 asked.append(await self._judged(job_id, job))
-            await asyncio.sleep(0)  # whoever else is about has a turn
+            await asyncio.sleep(0)  # give other tasks a turn
         recorded = iter(await self._store.enqueue_each([one for one in asked if isinstance(one, Intent)]))
         return [
             self._told(kind, options, next(recorded) if isinstance(one, Intent) else one)

@@ -22,7 +22,9 @@ def encode_items(items: Iterable[Mapping[str, Any]]) -> str:
         encoded.append(_encoded(item))
         size += len(encoded[-1])
         if size > _REPORT_CHARACTERS:
-            raise InvalidInput(f"the items of a report may have at most {_REPORT_CHARACTERS} characters; send several reports")
+            raise InvalidInput(
+                f"the items of a report may have at most {_REPORT_CHARACTERS} characters; send several reports"
+            )
     return f"[{','.join(encoded)}]"
 
 

@@ -26,7 +26,7 @@ _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Every:
-    """Fires every so many seconds, counted from a moment."""
+    """Fires at a fixed interval in seconds, counted from a moment."""
 
     def __init__(self, seconds: float, anchor: datetime) -> None:
         self._length, self._anchor = timedelta(seconds=seconds), anchor

@@ -23,7 +23,7 @@ def lane_fault(lane: object) -> str | None:
     if not isinstance(lane, str) or not _NAME.fullmatch(lane):
         return "a lane is named by 1 to 40 letters, digits, dots, hyphens and underscores"
     if lane not in LANES and (hint := did_you_mean(lane, LANES)):
-        return f"there is no lane {lane!r}, and none may be named so much alike{hint}"
+        return f"there is no lane {lane!r}, and names this similar to a known lane are refused{hint}"
     return None
 
 

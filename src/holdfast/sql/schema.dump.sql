@@ -7845,7 +7845,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) IS 'Open a circuit by hand, for so many seconds, after which it is tried again; or, with null, until somebody resets it.';
+COMMENT ON FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) IS 'Open a circuit by hand for some seconds, after which it is tried again; or, with null, until somebody resets it.';
 CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8892,7 +8892,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) IS 'Tell a worker to claim no more: it hears of it with its next heartbeat, and what it runs goes on.';
+COMMENT ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) IS 'Tell a worker to stop claiming: it learns of this with its next heartbeat, and its running jobs continue.';
 CREATE FUNCTION holdfast.quoted(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'

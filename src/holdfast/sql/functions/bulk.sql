@@ -6,7 +6,7 @@
 --    it moves meanwhile (bulk_work.sql says why).
 -- 2. A portion is one transaction with its counters, and what it has done is no longer in `bulk_jobs`. So a crash at any
 --    moment repeats nothing and loses nothing.
--- 3. Whoever works on a portion has locked the row of `bulks`; a second leader takes another one.
+-- 3. A portion runs under a lock on the row of `bulks`; a second leader takes another operation.
 -- 4. Each job is judged by the filter again at its turn. Jobs that were recorded after the start never fit.
 
 -- A query with what an action adds to it. Only jobs that the action may change and that are not newer than `upto`, no

@@ -6,7 +6,7 @@
 --    failed, with the operator's words as its error, and `next_state` reads the verdict.
 -- 2. A job that waits for its retry, or is held in error, dies at once. All other states forbid it: `hand_answer`.
 -- 3. If several decisions meet one attempt, the firmer one holds, else the first (`firmness`), also if the job was not
---    running yet (see pending.sql). Whoever comes too late is told which decision holds, and whose it is (`overruled`).
+--    running yet (see pending.sql). A decision that comes too late is answered with the one that holds, and who made it (`overruled`).
 --    The same verdict again is the same request.
 -- 4. Of several priorities, the one that was asked for last holds.
 

@@ -57,7 +57,7 @@ begin
 end
 $$;
 
--- Open a circuit by hand, for so many seconds, after which it is tried again; or, with null, until somebody resets it.
+-- Open a circuit by hand for some seconds, after which it is tried again; or, with null, until somebody resets it.
 -- An unknown one is made.
 create or replace function open_circuit(
   name text, tenant text, seconds double precision, by text, reason text default null, by_key uuid default null

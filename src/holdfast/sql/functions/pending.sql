@@ -5,8 +5,8 @@
 --    Until that transaction ends, the job is not claimed (`keep_waiting`).
 -- 2. However an attempt ends, except with success, its settlement reads what is pending and decides by it, as if the
 --    lease had the flag (`settle`). Claims and successes do not look.
--- 3. Whoever decides something about a running attempt passes on to its lease what was decided before (`flag_attempt`),
---    so that the firmer decision holds, else the first.
+-- 3. A decision about a running attempt also passes on to its lease what was decided before (`flag_attempt`), so that
+--    the firmer decision holds, else the first.
 -- 4. The row is deleted when its request has been executed.
 
 -- Lock a job that does not run, so that claims pass over it until this transaction ends: an attempt that began and

@@ -61,7 +61,7 @@ as $$
   order by page.id
 $$;
 
--- Tell a worker to claim no more: it hears of it with its next heartbeat, and what it runs goes on. A worker that is
+-- Tell a worker to stop claiming: it learns of this with its next heartbeat, and its running jobs continue. A worker that is
 -- quiet stays as it is, with who told it first. Answers whether anything changed; null if there is no such worker. One
 -- that is lost may only be frozen, and is told when it goes on. Roles: operator.
 create or replace function quiet_worker(worker text, by text, note text default null, by_key uuid default null)

@@ -215,7 +215,7 @@ async def _record_each(
         except ValidationError as fault:
             asked.append(fault)
         if place % _AT_A_TIME == 0:
-            await asyncio.sleep(0)  # whoever else is about has a turn
+            await asyncio.sleep(0)  # give other tasks a turn
     control = await state.control()
     fitting = [one for one in asked if not isinstance(one, ValidationError)]
     try:
