@@ -95,10 +95,10 @@ def test_what_is_understood(text: str, tree: dict[str, Any]) -> None:
         ('"a', "quotation mark"),
         ("x" * 2001, "2000 characters"),
         ("a " * 51, "50 terms"),
-        ("(" * 30 + "a" + ")" * 30, "20 brackets"),
-        ("NOT " * 30 + "a", "20 brackets"),
+        ("(" * 30 + "a" + ")" * 30, "20 nested brackets"),
+        ("NOT " * 30 + "a", "20 nested brackets"),
         ("a\x00b", "NUL"),
-        ("payload.commit=12e45678", "a text is written in quotes"),
+        ("payload.commit=12e45678", "put text in quotes"),
     ],
 )
 def test_what_is_not_understood_is_explained(text: str, advice: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.app.declarations import Declarations
+from holdfast.app.declaring import Declaring
 from holdfast.app.lifespan import Lifespan, entering, refuse_misfit
 from holdfast.app.verbs import Verbs
 from holdfast.client.client import Client
@@ -46,7 +46,7 @@ _FRONT_SECONDS = 5.0
 _BROWSING, _BROWSING_SECONDS = 6, 8.0
 
 
-class Holdfast(Declarations, Verbs):
+class Holdfast(Declaring, Verbs):
     """An app. Declare job types on it, open it (`async with hf:`), enqueue, wait, or run a worker.
 
     Without a database URL it runs its own PostgreSQL in the folder `HOLDFAST_HOME` (`.holdfast`).

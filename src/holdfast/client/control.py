@@ -15,6 +15,7 @@ from holdfast.client.watch import Watcher
 from holdfast.errors import HoldfastError, InvalidInput, NotFound
 from holdfast.model.key import Caller
 from holdfast.store.database import Database
+from holdfast.store.jobs import JobStore
 from holdfast.store.keys import KeyStore
 from holdfast.store.submissions import PATIENCE_SECONDS, Submissions, patience_seconds
 from holdfast.store.tenancy import Ended, PublicJob, StoredItem, TenancyStore
@@ -27,7 +28,8 @@ class ControlPlane:
 
     def __init__(self, database: Database, client: Client) -> None:
         self._store = TenancyStore(database)
-        self._client = client.with_store(Submissions(database)).for_strangers()
+        store = JobStore(database, recorder=Submissions(database))
+        self._client = client.with_store(store).for_strangers()
         self._watcher = Watcher(self._store)
         self.keyring = Keyring(KeyStore(database))
 

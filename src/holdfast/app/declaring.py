@@ -24,7 +24,7 @@ from holdfast.worker.context import Context
 if TYPE_CHECKING:
     from holdfast.app.holdfast import Holdfast
 
-__all__ = ["Declarations"]
+__all__ = ["Declaring"]
 
 C = TypeVar("C", bound=Context)
 E = TypeVar("E", bound=Event)
@@ -32,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Declarations:
+class Declaring:
     """Declare job types and schedules, and subscribe to events."""
 
     registry: Registry
