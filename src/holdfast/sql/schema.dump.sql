@@ -1484,7 +1484,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) IS 'Set a setting, or return it (with a value of null) to environment and default.';
+COMMENT ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) IS 'Store a value for a setting, or (null) remove it, so that environment and default apply.';
 CREATE FUNCTION holdfast.check_bulk(action text, args jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1538,7 +1538,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) IS 'Refuse a change of a circuit without a name, or by nobody.';
+COMMENT ON FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) IS 'Refuse a change of a circuit that does not name the circuit, or who makes it.';
 CREATE FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1580,7 +1580,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) IS 'Refuse reports that no worker of ours sends.';
+COMMENT ON FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) IS 'Refuse malformed reports.';
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5831,7 +5831,7 @@ CREATE FUNCTION holdfast.is_quiet(worker text) RETURNS boolean
   select exists (select from workers w where w.id = is_quiet.worker and w.quiet_at is not null)
 $$;
 ALTER FUNCTION holdfast.is_quiet(worker text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.is_quiet(worker text) IS 'Whether somebody has told a worker to claim no more.';
+COMMENT ON FUNCTION holdfast.is_quiet(worker text) IS 'Whether an operator has told a worker to stop claiming.';
 CREATE FUNCTION holdfast.is_rate(gate text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6184,7 +6184,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) IS 'Make a circuit, or give it the policy that its code declares now.';
+COMMENT ON FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) IS 'Create a circuit, or give it the policy that its code declares now.';
 CREATE FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7630,7 +7630,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) IS 'Note a job that becomes dormant, or forget one that does not stay it.';
+COMMENT ON FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) IS 'Note a job that becomes dormant, or forget one that no longer is.';
 CREATE FUNCTION holdfast.note_dormant(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8857,7 +8857,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) IS 'Make a schedule, or (`replace`) change the one with this name.';
+COMMENT ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) IS 'Create a schedule, or (`replace`) change the one with this name.';
 CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10121,7 +10121,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) IS 'Close a circuit, whatever it is, and begin to count anew.';
+COMMENT ON FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) IS 'Close a circuit, whatever its state, and reset its counts.';
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10178,7 +10178,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Let a schedule fire again, from now on: what it would have fired while it was paused is left out.';
+COMMENT ON FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Let a schedule fire again, from now on: fire times during the pause are skipped.';
 CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, only_by text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12641,7 +12641,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) IS 'May this attempt call a service whose circuit was not closed when its worker last looked? Answers the state of the circuit now, and whether the attempt has a permit for a probe.';
+COMMENT ON FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) IS 'Whether this attempt may call a service whose circuit was not closed when its worker last looked.';
 CREATE FUNCTION holdfast.turn_bulk() RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'

@@ -25,7 +25,7 @@ as $$
   limit max_circuits
 $$;
 
--- Close a circuit, whatever it is, and begin to count anew. An unknown one is made. Answers whether there was one.
+-- Close a circuit, whatever its state, and reset its counts. An unknown one is made. Answers whether there was one.
 create or replace function reset_circuit(name text, tenant text, by text, reason text default null, by_key uuid default null)
 returns boolean
 language plpgsql security definer
@@ -91,7 +91,7 @@ begin
 end
 $$;
 
--- Refuse a change of a circuit without a name, or by nobody.
+-- Refuse a change of a circuit that does not name the circuit, or who makes it.
 create or replace function check_circuit_change(name text, tenant text, by text, reason text) returns void
 language plpgsql immutable
 set search_path from current

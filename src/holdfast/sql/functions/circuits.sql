@@ -95,7 +95,7 @@ begin
 end
 $$;
 
--- Make a circuit, or give it the policy that its code declares now. Answers why that is not possible, or null.
+-- Create a circuit, or give it the policy that its code declares now. Answers why that is not possible, or null.
 create or replace function join_circuit(tenant text, name text, policy jsonb) returns text
 language plpgsql
 set search_path from current
@@ -156,7 +156,7 @@ as $$
     coalesce((policy ->> 'probes')::integer, 1), coalesce((policy ->> 'success_threshold')::integer, 1)
 $$;
 
--- Refuse reports that no worker of ours sends.
+-- Refuse malformed reports.
 create or replace function check_circuit_reports(worker text, asked jsonb) returns void
 language plpgsql immutable
 set search_path from current

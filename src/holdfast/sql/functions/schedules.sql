@@ -195,7 +195,7 @@ begin
 end
 $$;
 
--- Make a schedule, or (`replace`) change the one with this name. Answers `created`, `changed`, or why not: `exists`, or
+-- Create a schedule, or (`replace`) change the one with this name. Answers `created`, `changed`, or why not: `exists`, or
 -- `declared`, because it belongs to code.
 create or replace function put_schedule(
   definition jsonb, tenant text, replace boolean, by text, note text default null, by_key uuid default null
@@ -261,7 +261,7 @@ begin
 end
 $$;
 
--- Let a schedule fire again, from now on: what it would have fired while it was paused is left out. Answers whether
+-- Let a schedule fire again, from now on: fire times during the pause are skipped. Answers whether
 -- anything changed; null if there is none.
 create or replace function resume_schedule(
   name text, tenant text, by text, note text default null, by_key uuid default null

@@ -88,7 +88,7 @@ begin
 end
 $$;
 
--- Whether somebody has told a worker to claim no more. Roles: worker.
+-- Whether an operator has told a worker to stop claiming. Roles: worker.
 create or replace function is_quiet(worker text) returns boolean
 language sql security definer stable
 set search_path from current
