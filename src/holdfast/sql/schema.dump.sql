@@ -146,7 +146,7 @@ begin
     end if;
     select j.* into job
     from jobs j
-    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not is_request(j.type);
     outcome := case when not found then 'not-found' else hand_answer(verb, verdict, job.state) end;
     exit when outcome <> 'accepted' or verdict is null;
     if job.state <> 'running' then
@@ -1597,12 +1597,12 @@ begin
   end if;
   select case
       when coalesce(length(type), 0) not between 1 and 200 then 'a job type must have 1 to 200 characters'
-      when starts_with(type, 'holdfast.') then format('job types beginning with "holdfast." are reserved: %s', type)
+      when is_request(type) then format('job types beginning with "holdfast." are reserved: %s', type)
       when payload is null or jsonb_typeof(payload) <> 'object' then format('the payload of %s must be a JSON object', type)
     end into wrong
   from unnest(types, payloads) as job (type, payload)
   where coalesce(length(type), 0) not between 1 and 200
-    or starts_with(type, 'holdfast.')
+    or is_request(type)
     or payload is null
     or jsonb_typeof(payload) <> 'object'
   limit 1;
@@ -1950,7 +1950,7 @@ begin
   elsif kind = 'lane' and name not in (select l.lane from known_lanes() l) then
     raise exception 'unknown lane %; known are %', name,
       (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
-  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
+  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and is_request(name) then
     raise exception 'names beginning with "holdfast" are reserved for maintenance' using errcode = 'HF002';
   end if;
 end
@@ -2260,7 +2260,7 @@ begin
   from jobs j
   where j.id = claim_by_id.id
     and (only_tenant is null or j.tenant = only_tenant)
-    and not starts_with(j.type, 'holdfast.');
+    and not is_request(j.type);
   if not found then
     return;
   end if;
@@ -3821,7 +3821,7 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
   from streams s
   where s.type = any (types)
     and s.closed_in is null
-    and not starts_with(s.type, 'holdfast.')
+    and not is_request(s.type)
     and (queues is null or s.queue = any (queues))
     and (tenants is null or s.tenant = any (tenants))
 $$;
@@ -3991,7 +3991,7 @@ begin
   if cardinality(ids) is distinct from asked then
     raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
   end if;
-  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null
+  if not is_request(type) and array_position(ids, null) is null
     and (created_by is null or length(created_by) <= 500) then
     -- If there is a stream, its type, queue and tenant were found valid before.
     select s.id, s.queue into home, line
@@ -5313,7 +5313,7 @@ CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capac
   cross join lateral limitable_by(s.tenant, s.queue, s.type) subject
   cross join lateral limits_of(subject.kind, subject.name) l
   cross join lateral (values (l.limit_count, null::real), (l.rate_count, l.rate_seconds)) as g (capacity, seconds)
-  where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
+  where s.id = gates_of.stream and g.capacity is not null and not is_request(s.type)
   union all
   -- A circuit that has opened again since the streams were looked at lets nothing through.
   select gate_of(c.kind, c.name, null), case when c.paused_at is null then c.limit_count else 0 end, null, c.kind, c.name,
@@ -5839,6 +5839,13 @@ CREATE FUNCTION holdfast.is_rate(gate text) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_rate(gate text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_rate(gate text) IS 'Whether a gate belongs to a rate.';
+CREATE FUNCTION holdfast.is_request(type text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select starts_with(type, 'holdfast.')
+$$;
+ALTER FUNCTION holdfast.is_request(type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_request(type text) IS 'Whether jobs of this type are requests (see requests.sql).';
 CREATE FUNCTION holdfast.is_small(value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -6035,7 +6042,7 @@ begin
     where t.job_id = j.id
     order by t.attempt desc
     limit 1) last on true
-  where j.id = job_result.job_id and j.tenant = job_result.tenant and not starts_with(j.type, 'holdfast.');
+  where j.id = job_result.job_id and j.tenant = job_result.tenant and not is_request(j.type);
 end
 $$;
 ALTER FUNCTION holdfast.job_result(tenant text, job_id uuid) OWNER TO holdfast_owner;
@@ -6708,7 +6715,7 @@ declare
   -- Each walk has an index with its order and nothing else. A tenant has a bounded number of fingerprints.
   walk text := case
     when only_tenant is not null then
-      $w$where f.tenant = $1 and ($2 is null or f.type = $2) and not starts_with(f.type, 'holdfast.')
+      $w$where f.tenant = $1 and ($2 is null or f.type = $2) and not is_request(f.type)
         and (f.last_seen, f.fingerprint) < ($3, $4)
       order by f.last_seen desc, f.fingerprint desc$w$
     when only_type is not null then
@@ -6726,7 +6733,7 @@ begin
           and not exists (select from failing g where g.job_id = p.job_id and g.fingerprint = p.fingerprint) as is_open
       from (select f.* from failures f order by f.id desc limit $7) p
       join jobs j on j.id = p.job_id
-      where ($1 is null or (j.tenant = $1 and not starts_with(j.type, 'holdfast.'))) and ($2 is null or j.type = $2)
+      where ($1 is null or (j.tenant = $1 and not is_request(j.type))) and ($2 is null or j.type = $2)
     ), recent as materialized (
       select p.tenant, p.fingerprint, p.type, count(*) as count, min(p.at) as first_seen,
         least(max(p.at), clock_timestamp()) as last_seen,
@@ -7061,7 +7068,7 @@ CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], 
       limit max_visited) recent
     where (states is null or recent.state = any (states))
       and (types is null or recent.type = any (types))
-      and (types is not null or not starts_with(recent.type, 'holdfast.'))
+      and (types is not null or not is_request(recent.type))
       and (queues is null or recent.queue = any (queues))
       and (only_tenant is null or recent.tenant = only_tenant)
       and (only_target is null or recent.target = only_target)
@@ -8736,7 +8743,7 @@ begin
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
   from unnest(tenants, job_ids) as asked (tenant, id)
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 ALTER FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
@@ -9023,7 +9030,7 @@ declare
   why      text;
   entry    ready;
 begin
-  if starts_with(job.type, 'holdfast.') then
+  if is_request(job.type) then
     return query select 'request', case
       when is_maintained() then 'is a request that maintenance carries out in a moment'
       else 'is a request, but no process does maintenance to carry it out' end,
@@ -9386,7 +9393,7 @@ begin
       end if;
       select j.* into job
       from jobs j
-      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not is_request(j.type);
       answer := case
         when not found then 'not-found'
         when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
@@ -10027,7 +10034,7 @@ begin
   outcome := case
     when letter.job_id is null or job.id is null then 'not-found'
     when letter.requeued_as is not null then 'repeated'
-    when starts_with(job.type, 'holdfast.') then 'request'
+    when is_request(job.type) then 'request'
     when is_erased(job.id) then 'erased'
     else 'requeued'
   end;
@@ -10722,7 +10729,7 @@ begin
           from jobs j
           %s
           limit $4) j
-        where not starts_with(j.type, 'holdfast.') and %s
+        where not is_request(j.type) and %s
         limit $3) page
       $q$, walk, condition)
     into found_ids
@@ -10748,7 +10755,7 @@ begin
               %s
               limit $4) j
             window walk as (order by j.id desc)) j
-          where not starts_with(j.type, 'holdfast.')
+          where not is_request(j.type)
           offset 0) seen
         where seen.fits is distinct from false
         limit $3) page
@@ -11687,7 +11694,7 @@ begin
     left join job_types t on t.name = s.type
     cross join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
     join shut on shut.kind = subject.kind and shut.name = subject.name
-    where not starts_with(s.type, 'holdfast.')
+    where not is_request(s.type)
     union
     select s.id
     from unnest(asked) as line (id)
@@ -13049,7 +13056,7 @@ begin
     where j.state in ('paused', 'error', 'canceled')
       and e.job_id = j.id
       and (e.event = j.state or (j.state = 'canceled' and e.event = 'resolved'))) said
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 ALTER FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
@@ -14449,6 +14456,7 @@ REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_quiet(worker text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.is_quiet(worker text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_request(type text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_troubled(circuit holdfast.circuits) FROM PUBLIC;

@@ -198,7 +198,7 @@ begin
           from jobs j
           %s
           limit $4) j
-        where not starts_with(j.type, 'holdfast.') and %s
+        where not is_request(j.type) and %s
         limit $3) page
       $q$, walk, condition)
     into found_ids
@@ -224,7 +224,7 @@ begin
               %s
               limit $4) j
             window walk as (order by j.id desc)) j
-          where not starts_with(j.type, 'holdfast.')
+          where not is_request(j.type)
           offset 0) seen
         where seen.fits is distinct from false
         limit $3) page

@@ -69,7 +69,7 @@ begin
     end if;
     select j.* into job
     from jobs j
-    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not is_request(j.type);
     outcome := case when not found then 'not-found' else hand_answer(verb, verdict, job.state) end;
     exit when outcome <> 'accepted' or verdict is null;
     if job.state <> 'running' then

@@ -37,7 +37,7 @@ begin
   from jobs j
   where j.id = claim_by_id.id
     and (only_tenant is null or j.tenant = only_tenant)
-    and not starts_with(j.type, 'holdfast.');
+    and not is_request(j.type);
   if not found then
     return;
   end if;

@@ -60,7 +60,7 @@ begin
   if cardinality(ids) is distinct from asked then
     raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
   end if;
-  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null
+  if not is_request(type) and array_position(ids, null) is null
     and (created_by is null or length(created_by) <= 500) then
     -- If there is a stream, its type, queue and tenant were found valid before.
     select s.id, s.queue into home, line

@@ -160,7 +160,7 @@ declare
   why      text;
   entry    ready;
 begin
-  if starts_with(job.type, 'holdfast.') then
+  if is_request(job.type) then
     return query select 'request', case
       when is_maintained() then 'is a request that maintenance carries out in a moment'
       else 'is a request, but no process does maintenance to carry it out' end,

@@ -163,7 +163,7 @@ as $$
   from streams s
   where s.type = any (types)
     and s.closed_in is null
-    and not starts_with(s.type, 'holdfast.')
+    and not is_request(s.type)
     and (queues is null or s.queue = any (queues))
     and (tenants is null or s.tenant = any (tenants))
 $$;

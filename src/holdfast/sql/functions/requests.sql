@@ -73,7 +73,7 @@ begin
       end if;
       select j.* into job
       from jobs j
-      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not is_request(j.type);
       answer := case
         when not found then 'not-found'
         when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'

@@ -205,7 +205,7 @@ begin
   elsif kind = 'lane' and name not in (select l.lane from known_lanes() l) then
     raise exception 'unknown lane %; known are %', name,
       (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
-  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
+  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and is_request(name) then
     raise exception 'names beginning with "holdfast" are reserved for maintenance' using errcode = 'HF002';
   end if;
 end

@@ -115,7 +115,7 @@ begin
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
   from unnest(tenants, job_ids) as asked (tenant, id)
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 
@@ -154,7 +154,7 @@ begin
     where j.state in ('paused', 'error', 'canceled')
       and e.job_id = j.id
       and (e.event = j.state or (j.state = 'canceled' and e.event = 'resolved'))) said
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 
@@ -224,7 +224,7 @@ begin
     where t.job_id = j.id
     order by t.attempt desc
     limit 1) last on true
-  where j.id = job_result.job_id and j.tenant = job_result.tenant and not starts_with(j.type, 'holdfast.');
+  where j.id = job_result.job_id and j.tenant = job_result.tenant and not is_request(j.type);
 end
 $$;
 
