@@ -1,6 +1,6 @@
 """The lanes, and how slots per lane are written: `fast=3,general=5,reports=2`.
 
-`fast` and `general` always exist; any other name is a lane of one's own.
+`fast` and `general` always exist; any other name is a custom lane.
 """
 
 from __future__ import annotations

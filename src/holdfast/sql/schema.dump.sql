@@ -6360,7 +6360,7 @@ CREATE FUNCTION holdfast.known_lanes() RETURNS TABLE(lane text)
   select c.name from controls c where c.kind = 'lane'
 $$;
 ALTER FUNCTION holdfast.known_lanes() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.known_lanes() IS 'The lanes: fast and general, and those of one''s own that a job type, a live worker or a pause names.';
+COMMENT ON FUNCTION holdfast.known_lanes() IS 'The lanes: fast and general, and custom lanes that a job type, a live worker or a pause names.';
 CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
