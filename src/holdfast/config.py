@@ -113,7 +113,7 @@ def _lanes(value: str) -> str:
 
 
 def timeouts_of(text: str) -> dict[str, float]:
-    """Timeouts of lanes of one's own, in seconds; ValueError says what is wrong."""
+    """Timeouts of custom lanes, in seconds; ValueError says what is wrong."""
     found = pairs_of(text, "reports=2h,imports=30m", _timeout) if text else {}
     for lane in LANES:
         if lane in found:
@@ -203,8 +203,8 @@ ENTRIES: tuple[Entry, ...] = (
         name="lane_timeouts",
         default="",
         parse=_lane_timeouts,
-        description="timeouts of lanes of one's own, for job types that declare none (e.g. reports=2h,imports=30m); "
-        "else that of the general lane",
+        description="timeouts of custom lanes, for job types that declare none (e.g. reports=2h,imports=30m); "
+        "others have that of the general lane",
         engine=True,
     ),
     Entry(
@@ -260,7 +260,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="retry_factor",
         default=2.0,
         parse=_number(*BOUNDS["backoff_factor"][:2]),
-        description="by what the delay grows with each retry, for job types that declare none",
+        description="factor by which the delay grows with each retry, for job types that declare none",
         engine=True,
     ),
     Entry(

@@ -59,7 +59,7 @@ async def test_one_is_started_and_stopped(cli: Cli, conn: asyncpg.Connection) ->
     bulk_id = (await cli("bulk", "cancel", "--filter", "state:queued", "--yes", "--no-wait")).stdout.strip()
     assert "stopping" in (await cli("bulk", "stop", bulk_id, "--note", "a mistake")).stdout
     assert await state_of(conn, job_id) == "queued"
-    assert "a filter is missing" in (await cli("bulk", "cancel", "--filter", "", "--yes", code=2)).stderr
+    assert "a filter is required" in (await cli("bulk", "cancel", "--filter", "", "--yes", code=2)).stderr
     assert "--to" in (await cli("bulk", "reprioritize", "--filter", "x", "-y", code=2)).stderr
 
 
@@ -100,7 +100,7 @@ async def test_resuming_by_filter_is_confirmed_and_one_operation(
     assert await conn.fetchval("select count(*) from list_audit()") == before + 1
     assert "the address is right" in [event.note for event in await hf.history(ids[0])]
     assert "no paused or held jobs match" in (await cli(*asked)).stderr
-    assert "a filter is missing" in (await cli("jobs", "resume", "--filter", "", "--yes", code=2)).stderr
+    assert "a filter is required" in (await cli("jobs", "resume", "--filter", "", "--yes", code=2)).stderr
 
 
 async def test_a_count_that_gave_up_does_not_say_that_nothing_matches(

@@ -181,7 +181,7 @@ async def test_timers_and_signals_that_handlers_leave_end_no_worker(start: Start
     assert attempt.outcome == "success"
     worker.process.terminate()
     assert await worker.ended() == 0, worker.text
-    assert "SIGUSR1 came and is ignored" in worker.text
+    assert "SIGUSR1 was received and ignored" in worker.text
     assert f"a handler of leave {executor}" in worker.text
 
 

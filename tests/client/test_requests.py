@@ -39,7 +39,7 @@ async def test_a_job_that_has_ended_cannot_be_changed(hf: Holdfast, verb: str) -
 
 async def test_resume_needs_something_to_resume(hf: Holdfast) -> None:
     job = await _later(hf)
-    with pytest.raises(Conflict, match="is in a state that does not allow to resume it"):
+    with pytest.raises(Conflict, match=r"does not allow this request \(resume\)"):
         await hf.resume(job.id)
 
 

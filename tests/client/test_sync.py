@@ -270,7 +270,7 @@ async def test_a_blocking_call_from_the_portals_own_loop_is_refused(hf: Holdfast
     async def within() -> None:
         hf.sync.find()
 
-    with pytest.raises(HoldfastError, match="await it"):
+    with pytest.raises(HoldfastError, match="use `await` instead"):
         await asyncio.to_thread(portal.run, within())
 
 

@@ -71,6 +71,11 @@ def test_every_place_in_python_knows_every_option() -> None:
     })  # fmt: skip
 
 
+def test_every_number_among_the_options_has_a_bound() -> None:
+    numbers = {name for name, option in DECLARED.items() if option.kind in ("whole", "seconds")}
+    assert numbers <= set(BOUNDS), "src/holdfast/bounds.py and src/holdfast/sql/functions/bounds.sql"
+
+
 def test_http_has_the_bounds_of_the_declaration() -> None:
     fields = Submission.model_json_schema(by_alias=False)["properties"]
     for name, option in DECLARED.items():

@@ -26,8 +26,8 @@ def test_public_names_are_the_ones_listed() -> None:
     imported = {
         alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert imported == set(holdfast.__all__)
-    assert list(holdfast.__all__) == sorted(holdfast.__all__)
+    assert imported == set(holdfast.__all__), "src/holdfast/__init__.py: a name is imported, and stands in __all__"
+    assert list(holdfast.__all__) == sorted(holdfast.__all__), "src/holdfast/__init__.py: __all__ is sorted"
 
 
 def test_the_contract_of_the_specification_can_be_imported() -> None:

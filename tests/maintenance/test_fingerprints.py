@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.maintenance.duties.fingerprints import Fingerprints
 from holdfast.maintenance.patience import LeaseJudge
-from holdfast.store.maintenance import AddedUp, MaintenanceStore
+from holdfast.store.maintenance import MaintenanceStore
+from holdfast.store.maintenance_answers import AddedUp
 from holdfast.telemetry.bus import Bus
 
 

@@ -292,9 +292,9 @@ async def test_the_number_of_types_published_at_once_is_limited(conn: asyncpg.Co
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"id": ""}, "named by 1 to 255 characters"),
-        ({"id": "w" * 256}, "named by 1 to 255 characters"),
-        ({"id": None}, "named by 1 to 255 characters"),
+        ({"id": ""}, "must have 1 to 255 characters"),
+        ({"id": "w" * 256}, "must have 1 to 255 characters"),
+        ({"id": None}, "must have 1 to 255 characters"),
         ({"host": "h" * 256}, "the host of a worker"),
         ({"host": None}, "the host of a worker"),
         ({"version": "1" * 256}, "the version of a worker"),

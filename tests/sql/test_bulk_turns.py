@@ -137,7 +137,7 @@ async def test_what_is_not_one_query_with_options_is_refused_where_it_is_started
         ("q" * 2001, "{}", "at most 2000 characters"),
         ("q", '{"options": {"priority": ' + "9" * 5000 + "}}", "priority"),
         ("q", '{"options": {"tenant": "b"}}', "unknown option tenant"),
-        ("q", '{"options": []}', "an object"),
+        ("q", '{"options": []}', "a JSON object"),
         ("q", json.dumps({"options": {"queue": "x" * 200_000}}), "at most 100000 bytes"),
     ):
         with pytest.raises(asyncpg.PostgresError, match=told):

@@ -67,14 +67,14 @@ async def test_explain_of_jobs_that_are_not_queued(conn: asyncpg.Connection) -> 
     assert await asking(scheduled) == ("scheduled", unled)
     lapsed = (await run_one(conn)).job_id
     await expire(conn, lapsed)
-    told = "The job ran on worker w1, whose lease lapsed at T, but no process does maintenance that would take it back."
+    told = "The job ran on worker w1, whose lease lapsed at T, but no process does maintenance to take it back."
     assert await asking(lapsed) == ("lapsed", told)
     unseated = await enqueue(conn, target="new")
     told = "The job waits to be called to the head of its target, but no process does maintenance."
     assert await asking(unseated) == ("seating", told)
     await request(conn, "pause", unseated)
     asked = await conn.fetchval("select id from jobs where type = 'holdfast.pause'")
-    told = "The job is a request, but no process does maintenance that would carry it out."
+    told = "The job is a request, but no process does maintenance to carry it out."
     assert await asking(asked) == ("request", told)
     await conn.execute("select lead('maintenance', 'me', 600)")
     assert await asking(scheduled) == ("scheduled", "The job is scheduled for T, which is now.")

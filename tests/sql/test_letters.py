@@ -157,7 +157,7 @@ async def test_a_job_is_found_by_whether_its_letter_is_acknowledged(conn: asyncp
         tree = json.dumps(parse_query(query))
         assert await conn.fetchval("select ids from search_jobs($1::text::jsonb)", tree) == expected, query
         assert (await page(conn, query, acknowledged=None))[0] == [job for job in expected if job != alive]
-    with pytest.raises(asyncpg.PostgresError, match="acknowledged is true or false"):
+    with pytest.raises(asyncpg.PostgresError, match="acknowledged must be true or false"):
         await conn.execute("""select search_jobs('{"field": "acknowledged", "op": "=", "value": ["true"]}')""")
 
 

@@ -29,6 +29,12 @@ RULES: dict[str, tuple[str, dict[str, int], str]] = {
     "the entry of a job": (r"ready_ranks\(", {"basics": 1, "ready": 1, "strays": 1}, "ready_entry, take_entry"),
     "the place of a head": (r"coalesce\(\s*\(select h\.seq", {"ready": 1}, "ready_seq"),
     "outcomes that cost an attempt": (r"'failed', 'timeout', 'lost'", {"basics": 1}, "costs_attempt"),
+    # The guard and `verify` judge all others, and say it by themselves.
+    "a job has ended": (
+        r"'success', 'dead', 'canceled'(?!\])", {"basics": 1, "guard": 1, "verify": 4}, "has_ended"),
+    "a request": (r"starts_with\([\w.]+, 'holdfast\.'\)", {"basics": 1}, "is_request"),
+    "a valid key": (r"coalesce\([\w.]*expires_at > now\(\)", {"keys": 1}, "is_valid_key"),
+    "who decided": (r"\bby is null then", {"letters": 1}, "check_signed"),
     "attempts allowed": (r"coalesce\(\s*job\.max_attempts", {}, "attempts_allowed"),
 }  # fmt: skip
 
@@ -49,7 +55,8 @@ def test_a_rule_is_written_in_one_place(rule: str) -> None:
 @pytest.mark.parametrize(
     "name", ["limits_by", "limits_of", "limits_in_force", "limited_types", "limitable_by", "pausable_by", "gates_of",
              "key_gates", "gate_of", "is_rate", "permit_state", "ready_entry", "parked_stream", "is_parked",
-             "stream_of", "entry_streams", "ready_rank", "ready_ranks", "costs_attempt"],
+             "stream_of", "entry_streams", "ready_rank", "ready_ranks", "costs_attempt",
+             "has_ended", "is_request", "is_valid_key"],
 )  # fmt: skip
 async def test_a_rule_that_hot_functions_ask_for_is_inlined(conn: asyncpg.Connection, name: str) -> None:
     """The planner inlines what has no settings, is not volatile and does not run with its owner's rights."""

@@ -303,10 +303,10 @@ async def test_invalid_reports_are_refused(conn: asyncpg.Connection) -> None:
 async def test_progress_that_adds_up_to_too_much_is_refused(conn: asyncpg.Connection) -> None:
     most = 2**63 - 1
     lease = await run_one(conn)
-    with pytest.raises(asyncpg.PostgresError, match="adds up to at most") as first:
+    with pytest.raises(asyncpg.PostgresError, match="total progress of a job must be at most") as first:
         await report(conn, lease, 1, keyed("a"), progress=most)
     assert counts(await report(conn, lease, 1, keyed("a"), progress=most - 2)) == (most - 1, 1)
-    with pytest.raises(asyncpg.PostgresError, match="adds up to at most") as second:
+    with pytest.raises(asyncpg.PostgresError, match="total progress of a job must be at most") as second:
         await report(conn, lease, 2, keyed("b", "c"))
     assert {first.value.sqlstate, second.value.sqlstate} == {"HF002"}
     assert counts(await report(conn, lease, 2, progress=1)) == (most, 1)

@@ -93,6 +93,11 @@ async def test_only_ended_jobs_are_deleted(conn: asyncpg.Connection, state: Stat
     assert await refused(conn, "delete from jobs where id = $1", job_id) == (state not in TERMINAL)
 
 
+@pytest.mark.parametrize("state", State)
+async def test_sql_and_python_know_the_same_ends(conn: asyncpg.Connection, state: State) -> None:
+    assert await conn.fetchval("select has_ended($1)", state.value) == (state in TERMINAL)
+
+
 async def test_truncate_is_refused(conn: asyncpg.Connection) -> None:
     await job_in(conn, State.SUCCESS)
     assert await refused(conn, "truncate jobs")

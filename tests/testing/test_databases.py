@@ -157,7 +157,7 @@ def test_an_app_that_keeps_its_own_database_is_refused(jobs: Jobs) -> None:
         @config.setter
         def config(self, _config: Config) -> None: ...
 
-    with pytest.raises(HoldfastError, match="does not let itself be bound"), jobs._sandbox.bound(Stubborn()):
+    with pytest.raises(HoldfastError, match="cannot be bound to a test database"), jobs._sandbox.bound(Stubborn()):
         pass
 
 

@@ -322,7 +322,7 @@ def test_handlers_of_the_main_program(database_url: str, tmp_path: Path, how: st
         timeout=60,
     )
     if how == "console":
-        assert "typed into a notebook, a console or `python -c`" in done.stderr
+        assert "from a notebook, a console or `python -c`" in done.stderr
         return
     name = "__holdfast_main__" if how == "script" else "squares"
     assert done.stdout.splitlines() == ["loaded as __main__", f"loaded as {name}", "144"], done.stderr

@@ -64,7 +64,7 @@ async def test_a_schedule_that_the_engine_refuses_is_told_once_and_the_worker_wo
         ({"every": 60, "overlap": "wait"}, "overlap must be"), ({"every": 60, "catch_up": -5}, "catch_up must be"),
         ({"every": 60, "jitter": timedelta(days=2)}, "jitter must be"), ({"every": 60, "delay": 5}, "delay cannot"),
         ({"every": 60, "idempotency_key": "k"}, "idempotency_key cannot"), ({"every": 60, "prioritty": 5}, "priority"),
-        ({"every": 60, "tz": "Europe/Berlin"}, "no time zone"), ({"every": 60, "priority": -1}, "priority must be"),
+        ({"every": 60, "tz": "Europe/Berlin"}, "tz does not"), ({"every": 60, "priority": -1}, "priority must be"),
     ],
 )  # fmt: skip
 def test_a_wrong_declaration_is_refused_where_it_stands(wrong: dict[str, Any], said: str) -> None:

@@ -169,7 +169,7 @@ async def test_stray_signals_do_not_end_a_worker_that_handles_signals(
 
     async with working(hf, signals=True):
         await reached(hf, await stray.enqueue(), "success")
-        await until(lambda: "SIGUSR2 came and is ignored" in caplog.text, what="it is told")
+        await until(lambda: "SIGUSR2 was received and ignored" in caplog.text, what="it is told")
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
 
 
@@ -180,7 +180,7 @@ def test_stray_signals_do_not_end_a_blocking_worker(database_url: str, caplog: p
     @app.job("stray")
     async def stray(ctx: Context) -> None:
         os.kill(os.getpid(), signal.SIGUSR2)
-        await until(lambda: "SIGUSR2 came and is ignored" in caplog.text, what="it is told")
+        await until(lambda: "SIGUSR2 was received and ignored" in caplog.text, what="it is told")
 
     with app.sync:
         job = stray.sync.enqueue()

@@ -24,7 +24,7 @@ _COLUMNS = {
     "skipped": "SKIPPED", "failed": "FAILED", "by": "BY", "age": "STARTED",
 }  # fmt: skip
 _TOLD = {
-    "cancel": "Cancel jobs: those that wait at once, those that run as soon as their handlers heed it.",
+    "cancel": "Cancel jobs: waiting jobs at once, running jobs when their handlers stop.",
     "pause": "Pause jobs that wait or run.",
     "resume": "Let paused and held jobs go on.",
     "retry": "Run waiting and held jobs now, and dead ones again as new jobs.",
@@ -37,16 +37,16 @@ _TOLD = {
 
 @click.group()
 def bulk() -> None:
-    """Do one thing to all jobs that match a filter.
+    """Apply one action to all jobs that match a filter.
 
-    The leader of maintenance does it in portions, so it goes on whatever becomes of this command.
+    The leader of maintenance works through the jobs in portions. It continues even if this command is interrupted.
     """
 
 
 def _command(action: str) -> click.Command:
-    @click.option("--filter", "query", metavar="WORDS", required=True, help="Which jobs (the filter language).")
+    @click.option("--filter", "query", metavar="QUERY", required=True, help="Which jobs (see the filter language).")
     @click.option("--note", help="Why; stored with the operation and in the audit log.")
-    @click.option("--dry-run", is_flag=True, help="Only say how many jobs match, and show some.")
+    @click.option("--dry-run", is_flag=True, help="Only count the matching jobs, and show some of them.")
     @click.option("--no-wait", is_flag=True, help="Start it and print its id, without waiting for the end.")
     @yes_option
     @output_option
@@ -87,7 +87,7 @@ def list_(limit: int, output: str) -> None:
 @click.argument("bulk_id", metavar="ID", type=click.UUID)
 @output_option
 def show(bulk_id: UUID, output: str) -> None:
-    """Show how far a bulk operation is."""
+    """Show the progress of a bulk operation."""
     print_record(as_record(asked(lambda ops: ops.bulk.get(bulk_id))), output)
 
 
@@ -95,7 +95,7 @@ def show(bulk_id: UUID, output: str) -> None:
 @click.argument("bulk_id", metavar="ID", type=click.UUID)
 @click.option("--note", help="Why; stored in the audit log.")
 def stop(bulk_id: UUID, note: str | None) -> None:
-    """Stop a bulk operation. What it has done stays done."""
+    """Stop a bulk operation. What it has already done is kept."""
     echo(summary(asked(lambda ops: ops.bulk.stop(bulk_id, by=operator(), note=note))))
 
 

@@ -28,7 +28,7 @@ _ids = click.argument("job_ids", metavar="ID...", type=click.UUID, nargs=-1, req
 def fail(job_ids: Sequence[UUID], message: str | None, will_retry: bool, yes: bool) -> int:
     """Fail running jobs, as if their handlers had raised an error.
 
-    With --no-retry they are dead then, and so are jobs that wait for their retry or are held in error.
+    With --no-retry they become dead. This also works for jobs that wait for their retry or are held in error.
     """
     if not will_retry and not yes:
         _confirm("fail --no-retry", job_ids)

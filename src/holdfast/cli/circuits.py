@@ -56,7 +56,7 @@ def list_(tenant: str | None, output: str) -> None:
 @_tenant
 @click.option("--reason", help="Reason; stored in the audit log.")
 def reset(name: str, tenant: str | None, reason: str | None) -> None:
-    """Close a circuit and count anew, whatever it is."""
+    """Close a circuit, whatever its state, and reset its counts."""
     asked(lambda ops: ops.circuits.reset(name, tenant=tenant, by=operator(), reason=reason))
     echo(f"circuit {name} closed")
 
@@ -67,7 +67,7 @@ def reset(name: str, tenant: str | None, reason: str | None) -> None:
 @click.option("--for", "length", type=Duration(), help="For how long; without it, until somebody resets it.")
 @click.option("--reason", help="Reason; shown with the circuit and stored in the audit log.")
 def open_(name: str, tenant: str | None, length: timedelta | None, reason: str | None) -> None:
-    """Open a circuit by hand: its jobs wait until it is tried again. An unknown circuit is made."""
+    """Open a circuit by hand: its jobs wait until the service is tried again. Creates the circuit if needed."""
     found = asked(lambda ops: ops.circuits.open(name, tenant=tenant, seconds=length, by=operator(), reason=reason))
     probe = found.next_probe_at
     echo(f"circuit {name} open until {'somebody resets it' if probe is None else f'{probe:%Y-%m-%d %H:%M:%S %Z}'}")

@@ -17,13 +17,13 @@ __all__ = ["cleanup"]
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say how many jobs would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only count the jobs that would be deleted.")
 @yes_option
 @output_option
 def cleanup(output: str, *, dry_run: bool, yes: bool) -> None:
     """Delete ended jobs whose retention is over (RETENTION_DAYS, RETENTION_DEAD_DAYS).
 
-    The leader does this by itself, sooner or later. Dead jobs stay until somebody has acknowledged them.
+    The leader of maintenance does this regularly. Dead jobs stay until somebody has acknowledged them.
     """
     if not dry_run and not yes:
         confirm(

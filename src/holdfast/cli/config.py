@@ -25,8 +25,8 @@ _PATIENCE_SECONDS = 5.0
 def config(output: str) -> None:
     """List every setting with its value and origin.
 
-    Each is set through its environment variable. Those of the installation may have a value in the database, which
-    wins: it is asked if it runs. Passwords are hidden.
+    Each setting has an environment variable. Settings of the installation may also have a value in the database, which
+    takes precedence and is shown if the database can be reached. Passwords are hidden.
     """
     tell_unknown_variables()
     own = Config.load()

@@ -25,7 +25,7 @@ def db() -> None:
 
 @db.command()
 def url() -> None:
-    """Print the database's URL, password included, for psql and the like.
+    """Print the database's URL, including the password, for psql and other programs.
 
     This starts the embedded server if it does not run. It then stays up while a program is connected, and for an
     hour after that; `db stop` stops it.
@@ -57,8 +57,8 @@ def stop() -> None:
     found, home = status(config.home), config.home.resolve()
     if config.database_url not in (None, found.url):
         raise click.UsageError(
-            f"HOLDFAST_DATABASE_URL names another server than the embedded one of {home}, which is the only one "
-            "that Holdfast stops: unset HOLDFAST_DATABASE_URL to stop that one"
+            f"HOLDFAST_DATABASE_URL is set, but Holdfast can only stop its embedded server (in {home}): "
+            "unset HOLDFAST_DATABASE_URL to stop that one"
         )
     if not found.running:
         echo(f"no server runs in {home}")

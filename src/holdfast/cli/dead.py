@@ -51,7 +51,7 @@ def _chosen(command: Command) -> Command:
 @click.option(
     "--acknowledged",
     type=click.Choice(["false", "true", "all"]),
-    help="Which letters; by default those that nobody has acknowledged, unless the query asks.",
+    help="Which letters; only unacknowledged ones by default, unless the query has `acknowledged`.",
 )
 @click.option("--tenant", help="Only this tenant.")
 @click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
@@ -106,7 +106,7 @@ def _decision(command: Command) -> Command:
 @dead.command()
 @_decision
 def ack(job_ids: Sequence[UUID], note: str | None, **chosen: Any) -> int:
-    """Acknowledge dead letters: somebody knows of them, and retention applies from now on.
+    """Acknowledge dead letters: you know of them, and retention starts now.
 
     Those that match --filter or --fingerprint are acknowledged by a bulk operation (see `holdfast bulk`).
     """

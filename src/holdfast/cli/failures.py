@@ -27,7 +27,7 @@ _PAGE = 500
 @click.option("--limit", type=Whole(1, 10_000), default=50, show_default=True, help="How many at most.")
 @output_option
 def failures(job_type: str | None, tenant: str | None, limit: int, output: str) -> None:
-    """Show what fails, grouped by cause, the most recent first."""
+    """Show failures grouped by cause, most recent first."""
 
     async def find(ops: Operations) -> tuple[list[FailureGroup], bool]:
         found: list[FailureGroup] = []

@@ -332,7 +332,7 @@ def _schedules(troubled: list[dict[str, Any]]) -> Finding:
     detail = f"{count} missed: {shown}{'; …' if count > len(troubled) else ''}" if troubled else "all fire on time"
     advice = (
         "`holdfast schedules show NAME` says what became of its fire times; without a leader none fires; "
-        "catch_up says how late one may be made up for"
+        "fire times that are later than catch_up are not made up for"
     )
     return _judged("schedules", bool(troubled), detail, advice)
 

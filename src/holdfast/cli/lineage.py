@@ -46,7 +46,7 @@ def correlation(correlation_id: str, tenant: str | None, limit: int, output: str
 @click.option("--limit", type=Whole(1, _PAGE), default=_PAGE, show_default=True, help="How many jobs at most.")
 @output_option
 def tree(job_id: UUID, limit: int, output: str) -> None:
-    """Show a job with its parents and theirs, and its children and theirs."""
+    """Show a job with its ancestors and descendants."""
     family = asked(lambda ops: ops.tree(job_id, limit=limit))
     if output != "table":
         print_records([{**as_dict(job), "depth": depth} for job, depth in family.members], {}, output)

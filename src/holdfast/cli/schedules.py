@@ -25,13 +25,13 @@ _COLUMNS = {
 _FIRE_COLUMNS = {"fire_at": "FIRE TIME", "outcome": "OUTCOME", "job_id": "JOB", "state": "STATE", "by": "BY"}
 _PAGE = 500
 
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Whose it is.")
+tenant_option = click.option("--tenant", default="default", show_default=True, help="Tenant of the schedule.")
 note_option = click.option("--note", help="Why; stored in the audit log.")
 
 
 @click.group()
 def schedules() -> None:
-    """Run jobs regularly: look at schedules, make them, pause, resume and run them."""
+    """Run jobs regularly: show, create, pause, resume and run schedules."""
 
 
 @schedules.command("list")
@@ -103,7 +103,7 @@ def _definition_options(command: Any) -> Any:
         ),
         click.option(
             "--catch-up", type=Duration(), metavar="1h", default=timedelta(seconds=CATCH_UP_SECONDS),
-            show_default="1d", help="How late a fire time may be made up for.",
+            show_default="1d", help="Make up for fire times that are at most this late.",
         ),
         click.option("--jitter", type=Duration(), metavar="5m", default=timedelta(0), help="Delay jobs by up to this."),
         click.option("--priority", type=Whole(0), help="Priority of its jobs; lower goes first."),
@@ -121,14 +121,14 @@ def _definition_options(command: Any) -> Any:
 @schedules.command()
 @_definition_options
 def create(**given: Any) -> None:
-    """Make a schedule; it is an error if there is one with this name."""
+    """Create a schedule. Fails if there is one with this name."""
     _put(replace=False, **given)
 
 
 @schedules.command("set")
 @_definition_options
 def set_(**given: Any) -> None:
-    """Change a schedule as a whole, or make it. Its last fire time stays."""
+    """Replace the definition of a schedule, or create it. Its last fire time is kept."""
     _put(replace=True, **given)
 
 
@@ -153,7 +153,7 @@ def _put(*, name: str, payload: str, replace: bool, **given: Any) -> None:
 @tenant_option
 @note_option
 def pause(name: str, tenant: str, note: str | None) -> None:
-    """Stop a schedule from firing. Jobs that are recorded run."""
+    """Stop a schedule from firing. Jobs that are already recorded still run."""
     changed = asked(lambda ops: ops.schedules.pause(name, by=operator(), note=note, tenant=tenant))
     echo(f"schedule {name} {'paused' if changed else 'was paused already'}")
 
@@ -163,7 +163,7 @@ def pause(name: str, tenant: str, note: str | None) -> None:
 @tenant_option
 @note_option
 def resume(name: str, tenant: str, note: str | None) -> None:
-    """Let a schedule fire again, from now on."""
+    """Let a schedule fire again. Fire times during the pause are skipped."""
     changed = asked(lambda ops: ops.schedules.resume(name, by=operator(), note=note, tenant=tenant))
     echo(f"schedule {name} {'resumed' if changed else 'was not paused'}")
 

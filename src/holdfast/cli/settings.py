@@ -22,7 +22,7 @@ _note_option = click.option("--note", help="Why; stored in the audit log.")
 def settings() -> None:
     """Look at settings of the installation, and change them while everything runs.
 
-    They hold for all processes. `holdfast config` also lists what each process has for itself.
+    They apply to all processes. `holdfast config` also lists the settings of this process.
     """
 
 
@@ -38,7 +38,7 @@ def list_(output: str) -> None:
 @click.argument("value")
 @_note_option
 def set_(name: str, value: str, note: str | None) -> None:
-    """Set a setting for all processes, at once: `settings set LEASE_SEC_DEFAULT 1m`."""
+    """Change a setting for all processes while they run: `settings set LEASE_SEC_DEFAULT 1m`."""
     found = asked(lambda ops: ops.settings.set(name, value, by=operator(), note=note))
     echo(f"{found.name} is {found.value} for all processes")
 
@@ -47,6 +47,6 @@ def set_(name: str, value: str, note: str | None) -> None:
 @click.argument("name")
 @_note_option
 def reset(name: str, note: str | None) -> None:
-    """Return a setting to the environment of each process, and to its default."""
+    """Remove a setting's value from the database: each process uses its environment or the default again."""
     found = asked(lambda ops: ops.settings.reset(name, by=operator(), note=note))
     echo(f"{found.name} is {found.value} here ({found.origin})")

@@ -220,6 +220,6 @@ def in_time(*works: Callable[[], object]) -> None:
 def _exit_soon(code: int) -> None:
     """End the process, even if something that it left behind keeps it from ending."""
     time.sleep(_EXIT_SECONDS)
-    in_time(lambda: _log.warning("the process ends, although something that it started does not"))
+    in_time(lambda: _log.warning("the process exits although something that it started is still running"))
     in_time(logging.shutdown)
     os._exit(code)

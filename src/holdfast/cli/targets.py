@@ -59,7 +59,7 @@ def list_(tenant: str | None, limit: int, after: str | None, output: str, *, blo
 
 @targets.command()
 @click.argument("target")
-@click.option("--tenant", default="default", show_default=True, help="Whose it is.")
+@click.option("--tenant", default="default", show_default=True, help="Tenant of the target.")
 @output_option
 def show(target: str, tenant: str, output: str) -> None:
     """Show a target, the job at its head, and the first jobs behind it."""

@@ -39,7 +39,7 @@ _DEMO = "holdfast.cli.demo:hf"
 
 
 @click.command()
-@app_option(required=False, description="The app whose jobs to run; a demo with a load if not given.")
+@app_option(required=False, description="The app whose jobs to run; a demo with some jobs if not given.")
 @click.option("--host", help="Address; 127.0.0.1 if not given. Other addresses need keys.")
 @click.option("--port", type=Whole(0, 65535), help="Port; 8080 if not given, 0 for a free one.")
 def up(app_name: str | None, host: str | None, port: int | None) -> int:

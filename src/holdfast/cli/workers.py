@@ -1,4 +1,4 @@
-"""`holdfast workers`: which workers there are, what they run, and telling one to claim no more."""
+"""`holdfast workers`: which workers there are, what they run, and stopping one from claiming."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = {
 
 @click.group()
 def workers() -> None:
-    """Show workers and what they run, and tell one to claim no more."""
+    """Show workers and what they run, and stop one from claiming jobs."""
 
 
 @workers.command("list")
@@ -34,9 +34,9 @@ def workers() -> None:
 @click.option("--after", metavar="WORKER", help="Start after this worker, for the next page.")
 @output_option
 def list_(tenant: str | None, limit: int, after: str | None, output: str) -> None:
-    """List workers with their slots in use, and how long ago each was heard of.
+    """List workers with their slots in use and the time since their last heartbeat.
 
-    A lost worker was not heard of for 15 seconds. It is forgotten after a day.
+    A lost worker has not sent a heartbeat for 15 seconds. It is removed from the list after a day.
     """
 
     async def look(ops: Operations) -> tuple[list[ListedWorker], Draining]:
@@ -66,9 +66,9 @@ def show(worker: str, output: str) -> None:
 @click.argument("worker")
 @click.option("--note", help="Why; stored in the audit log.")
 def quiet(worker: str, note: str | None) -> None:
-    """Tell a worker to claim no more. What it runs goes on, and it stays until it is stopped.
+    """Tell a worker to stop claiming jobs. Its running jobs continue, and the process stays until it is stopped.
 
-    It hears of this with its next heartbeat, and there is no way back: start another worker instead.
+    The worker learns of this with its next heartbeat. This cannot be undone: start another worker instead.
     """
     found = asked(lambda ops: ops.workers.quiet(worker, by=operator(), note=note))
     echo(f"{found.worker} claims no more; it runs {found.running} job{'' if found.running == 1 else 's'}")

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from holdfast.bounds import BOUNDS, shown
+from holdfast.bounds import shown
 from holdfast.client.letters import changed_options
 from holdfast.client.turns import Turns
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.model.bulk import BULK_ACTIONS, Bulk, BulkPreview
 from holdfast.model.names import did_you_mean
+from holdfast.model.pages import checked_limit
 from holdfast.model.query import Tree, parse_query
 from holdfast.store.bulk import BulkStore
 from holdfast.store.database import Database
@@ -70,8 +71,7 @@ class Bulks:
 
     async def list(self, *, tenant: str | None = None, before: UUID | None = None, limit: int = 50) -> Sequence[Bulk]:
         """Bulk operations, newest first, before the given one."""
-        if not BOUNDS["page"].holds(limit):
-            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        checked_limit(limit)
         return await self._store.list(tenant=tenant, before=before, limit=limit)
 
     async def is_maintained(self) -> bool:
@@ -87,7 +87,7 @@ class Bulks:
         tenant: str | None = None,
         by_key: UUID | None = None,
     ) -> Bulk:
-        """Stop one between two portions. What it has done stays done."""
+        """Stop one between two portions. What it has already done is kept."""
         state = await self._store.stop(bulk_id, by=by, note=note, tenant=tenant, by_key=by_key)
         if state is None:
             raise _unknown(bulk_id)
@@ -113,7 +113,7 @@ def _asked(action: str, query: str, args: Mapping[str, Any] | None) -> tuple[Tre
         checked.pop("options", None)
     tree = parse_query(query)
     if not query.strip() and action not in _WITHOUT_FILTER:
-        raise InvalidInput(f"a filter is missing: {action} would be about every job; say for example state:queued")
+        raise InvalidInput(f"a filter is required (e.g. state:queued): without one, {action} applies to every job")
     return tree, checked
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from holdfast.bounds import BOUNDS, delay_of, shown
 from holdfast.errors import InvalidInput, NotFound
 from holdfast.model.circuit import CircuitState
+from holdfast.model.pages import checked_limit
 from holdfast.store.circuits import CircuitDesk
 from holdfast.store.database import Database
 
@@ -27,8 +28,7 @@ class CircuitBreakers:
         self, *, tenant: str | None = None, after: tuple[str, str | None] | None = None, limit: int = 50
     ) -> list[CircuitState]:
         """Circuits by name and tenant, after the given ones; with a tenant, only those of its own."""
-        if not BOUNDS["page"].holds(limit):
-            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        checked_limit(limit)
         place = None if after is None else (after[0], after[1] or "")
         return await self._desk.list(tenant=tenant, name=None, after=place, limit=limit)
 
@@ -41,7 +41,7 @@ class CircuitBreakers:
     async def reset(
         self, name: str, *, by: str, reason: str | None = None, tenant: str | None = None, by_key: UUID | None = None
     ) -> CircuitState:
-        """Close a circuit, and begin to count anew. An unknown one is made."""
+        """Close a circuit and reset its counts. One that does not exist is created."""
         await self._desk.reset(name, tenant or "", by=by, reason=reason, by_key=by_key)
         return await self.get(name, tenant=tenant)
 
@@ -55,7 +55,7 @@ class CircuitBreakers:
         tenant: str | None = None,
         by_key: UUID | None = None,
     ) -> CircuitState:
-        """Open a circuit by hand, for this long, or until somebody resets it. An unknown one is made."""
+        """Open a circuit by hand, for this long, or until somebody resets it. One that does not exist is created."""
         length = None if seconds is None else delay_of(seconds, "circuit_forced")
         if seconds is not None and (length is None or not BOUNDS["circuit_forced"].holds(_plain(seconds))):
             raise InvalidInput(f"seconds must be {BOUNDS['circuit_forced']}, not {shown(seconds)}")

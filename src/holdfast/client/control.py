@@ -15,6 +15,7 @@ from holdfast.client.watch import Watcher
 from holdfast.errors import HoldfastError, InvalidInput, NotFound
 from holdfast.model.key import Caller
 from holdfast.store.database import Database
+from holdfast.store.jobs import JobStore
 from holdfast.store.keys import KeyStore
 from holdfast.store.submissions import PATIENCE_SECONDS, Submissions, patience_seconds
 from holdfast.store.tenancy import Ended, Keyed, PublicJob, StoredItem, TenancyStore
@@ -27,7 +28,8 @@ class ControlPlane:
 
     def __init__(self, database: Database, client: Client) -> None:
         self._store = TenancyStore(database)
-        self._client = client.with_store(Submissions(database)).for_strangers()
+        store = JobStore(database, recorder=Submissions(database))
+        self._client = client.with_store(store).for_strangers()
         self._watcher = Watcher(self._store)
         self.keyring = Keyring(KeyStore(database))
 
@@ -102,7 +104,7 @@ class ControlPlane:
 @contextlib.contextmanager
 def _in_time(caller: Caller, seconds: float | None) -> Iterator[None]:
     if not caller.tenant:
-        raise InvalidInput("a caller without a tenant submits nothing")
+        raise InvalidInput("a caller without a tenant cannot submit jobs")
     token = patience_seconds.set(PATIENCE_SECONDS if seconds is None else max(0.001, seconds))
     try:
         yield

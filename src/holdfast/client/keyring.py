@@ -1,8 +1,8 @@
 """API keys: make, rotate and revoke them, and tell whose a secret is.
 
-What was found is remembered for a second: a revoked key is refused a second later at most, and those who wait with it
-are told then. While the database is away nobody is let in, but to figures that need no database (`lately`). Unknown
-secrets are looked up together: whoever invents them keeps neither the database nor other newcomers busy.
+Results are cached for a second: a revoked key is refused after at most a second, and waits and streams with it end.
+While the database is away nobody is admitted, except to figures that need no database (`lately`). Unknown secrets are
+looked up together, so that callers with invented secrets keep neither the database nor other new callers busy.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import UUID
 
-from holdfast.bounds import BOUNDS, shown
+from holdfast.bounds import shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.turns import Turns
 from holdfast.definitions.json_text import JsonText, encode_plain
@@ -18,6 +18,7 @@ from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.model.job import Attempt, ListedJob
 from holdfast.model.letter import Acknowledgement, DeadLetter, DeadLetterDetails, LetterPage, LetterPlace, RequeueAnswer
 from holdfast.model.options import DECLARED, Intent, engine_options
+from holdfast.model.pages import checked_limit
 from holdfast.model.query import Tree, asks_for, parse_query
 from holdfast.store.browse import BrowseStore
 from holdfast.store.database import Database
@@ -69,8 +70,7 @@ class DeadLetters:
         By default these are the letters that nobody has acknowledged, unless the query itself asks for `acknowledged`.
         """
         tree = parse_query(query)
-        if not BOUNDS["page"].holds(limit):
-            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        checked_limit(limit)
         async with self._searching.one(tenant):
             return await self._found.search(
                 tree,

@@ -1,7 +1,7 @@
 """What operators may do: search, look, count, steer, decide, and manage keys; within one tenant, or across all.
 
-Searches, lists and figures may take seconds. They have connections of their own, so that keys can be made and
-revoked, single jobs looked at, and work stopped, whoever searches; and a share of those per tenant.
+Searches, lists and figures may take seconds. They have separate connections, shared among tenants, so that searches
+never keep operators from managing keys, looking at single jobs or stopping work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from holdfast.bounds import BOUNDS, shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.client.bulk import Bulks
 from holdfast.client.by_hand import ByHand
@@ -22,8 +21,9 @@ from holdfast.client.settings import EngineSettings
 from holdfast.client.steering import Steering
 from holdfast.client.turns import Turns
 from holdfast.client.workers import Workers
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import NotFound
 from holdfast.model.job import Attempt, Job, JobEvent, ListedJob
+from holdfast.model.pages import checked_limit
 from holdfast.model.query import parse_query
 from holdfast.store.browse import BrowseStore, Family, Page
 from holdfast.store.database import Database
@@ -73,7 +73,7 @@ class Operations(Steering, ByHand):
     ) -> Page:
         """Jobs that fit a query (see holdfast.model.query), newest first."""
         tree = parse_query(query)
-        _refuse_size(limit)
+        checked_limit(limit)
         async with self._searching.one(tenant):
             return await self._found.search(tree, tenant=tenant, before=before, limit=limit, visit=VISITED)
 
@@ -81,13 +81,13 @@ class Operations(Steering, ByHand):
         self, correlation_id: str, *, tenant: str | None = None, after: UUID | None = None, limit: int = 50
     ) -> Sequence[ListedJob]:
         """Jobs of one correlation id, oldest first, after the given one."""
-        _refuse_size(limit)
+        checked_limit(limit)
         async with self._listing.one(tenant):
             return await self._found.correlated(correlation_id, tenant=tenant, after=after, limit=limit)
 
     async def tree(self, job_id: UUID, *, tenant: str | None = None, limit: int = 500) -> Family:
-        """A job with its parents and theirs, and its children and theirs."""
-        _refuse_size(limit)
+        """A job with its ancestors and descendants."""
+        checked_limit(limit)
         async with self._listing.one(tenant):
             family = await self._found.family(job_id, tenant=tenant, limit=limit)
         if family is None:
@@ -135,7 +135,7 @@ class Operations(Steering, ByHand):
     async def events(
         self, job_id: UUID, *, tenant: str | None = None, after: int = 0, limit: int = 50
     ) -> tuple[Sequence[JobEvent], bool]:
-        """The rarer moves of a job, oldest first, behind the first so many; and whether there are more."""
+        """The rarer moves of a job, oldest first, after the first `after` ones; and whether there are more."""
         await self._refuse_unknown(job_id, tenant)
         return await self._store.events(job_id, tenant, after=after, limit=limit)
 
@@ -147,9 +147,8 @@ class Operations(Steering, ByHand):
         before: LastSeen | None = None,
         limit: int = 50,
     ) -> FailurePage:
-        """Failures by cause, the most recent first; `before` is where the page before ended."""
-        if not BOUNDS["page"].holds(limit):
-            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        """Failures by cause, most recent first; `before` is where the page before ended."""
+        checked_limit(limit)
         async with self._listing.one(tenant):
             return await self._failures.page(tenant, type, before, limit)
 
@@ -161,8 +160,3 @@ class Operations(Steering, ByHand):
     async def _refuse_unknown(self, job_id: UUID, tenant: str | None) -> None:
         if not await self._store.exists(job_id, tenant):
             raise NotFound(f"there is no job {job_id}")
-
-
-def _refuse_size(limit: int) -> None:
-    if not BOUNDS["page"].holds(limit):
-        raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")

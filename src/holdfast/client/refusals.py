@@ -57,7 +57,7 @@ def judge(verb: str, job_id: UUID, outcome: str) -> None:
             raise AlreadyFinal(f"job {job_id} has ended and can no longer be changed{_AFTER_THE_END}")
         case "not-possible" | "not-held":
             instead = _INSTEAD.get(verb, "")
-            raise Conflict(f"job {job_id} is in a state that does not allow to {verb} it{instead}")
+            raise Conflict(f"the state of job {job_id} does not allow this request ({verb}){instead}")
 
 
 def judge_by_hand(verb: str, job_id: UUID, answer: HandAnswer) -> None:

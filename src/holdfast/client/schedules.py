@@ -12,13 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from holdfast.bounds import BOUNDS, shown
+from holdfast.bounds import shown
 from holdfast.client.acceptance import Acceptance
 from holdfast.definitions.json_text import JsonText, encode_plain
 from holdfast.definitions.schedule import schedule_definition, times_of
 from holdfast.errors import Conflict, InvalidInput, NotFound
 from holdfast.model.ids import new_job_ids
 from holdfast.model.options import Intent
+from holdfast.model.pages import checked_limit
 from holdfast.model.schedule import CATCH_UP_SECONDS, Fire, Schedule
 from holdfast.store.database import Database
 from holdfast.store.schedules import ScheduleStore
@@ -39,7 +40,7 @@ class Schedules:
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 50
     ) -> Sequence[Schedule]:
         """Schedules by tenant and name, after the given ones."""
-        _refuse_size(limit)
+        checked_limit(limit)
         return [_shown(row) for row in await self._store.list(tenant=tenant, after=after, limit=limit)]
 
     async def get(self, name: str, *, tenant: str = "default") -> Schedule:
@@ -52,7 +53,7 @@ class Schedules:
         self, name: str, *, tenant: str = "default", before: datetime | None = None, limit: int = 20
     ) -> Sequence[Fire]:
         """What became of the last fire times of a schedule, newest first, and of their jobs."""
-        _refuse_size(limit)
+        checked_limit(limit)
         return await self._store.fires((await self.get(name, tenant=tenant)).id, before=before, limit=limit)
 
     async def next(self, name: str, *, tenant: str = "default", count: int = 5) -> Sequence[datetime]:
@@ -117,7 +118,7 @@ class Schedules:
         )
         answer = await self._store.put(definition, tenant=tenant, replace=replace, by=by, note=note, by_key=by_key)
         if answer == "exists":
-            raise Conflict(f"there is a schedule {name!r} already: change that one, or choose another name")
+            raise Conflict(f"a schedule {name!r} already exists: change that one, or choose another name")
         if answer == "declared":
             raise _belongs_to_code(name)
         return await self.get(name, tenant=tenant)
@@ -205,11 +206,6 @@ def _mapping(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _refuse_size(limit: int) -> None:
-    if not BOUNDS["page"].holds(limit):
-        raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
 
 
 def _unknown(name: str) -> NotFound:

@@ -102,7 +102,7 @@ class Steering:
         by: str,
         by_key: UUID | None = None,
     ) -> bool:
-        """So many jobs of a queue, type or tenant at once, and so many starts per time ("100/min"); None clears."""
+        """Limit how many jobs of a queue, type or tenant run at once, or start per time ("100/min"); None clears."""
         return await self.change_limits(kind, name, {"limit": limit, "rate": rate}, by=by, by_key=by_key)
 
     async def weigh(self, tenant: str, weight: float | None, *, by: str, by_key: UUID | None = None) -> bool:
@@ -223,7 +223,7 @@ class Steering:
             case "tenant":
                 found = await self._steering.tenants(tenant, name, None, 1)
             case _:
-                raise InvalidInput("everything is not one of many; ask for `draining`")
+                raise InvalidInput("the kind everything has no list; ask for `draining`")
         return found[0]
 
     async def targets(

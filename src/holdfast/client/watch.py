@@ -1,9 +1,8 @@
 """Waits for jobs to change, for any number of callers at once, with one statement for all of them.
 
-The engine does not tell of every job's end: that would cost a notification per job. So whoever waits is looked
-after by one loop per process, which asks often while things change and rarely while they do not. What a job merely
-reports comes without end, and does not hurry the loop. While the database is away it goes on asking: how long to
-wait is the callers' affair.
+The engine does not announce the end of every job: that would cost a notification per job. So one loop per process polls
+for all waiting callers, often while states change and rarely while they do not. Progress reports do not shorten the
+interval, because they never stop. While the database is away the loop keeps polling: callers decide how long they wait.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _Waiting = dict[asyncio.Future[PublicJob], _Standing]
 
 
 class Watcher:
-    """All that is waited for in this process."""
+    """Everything that callers in this process wait for."""
 
     def __init__(self, store: TenancyStore) -> None:
         self._store = store

@@ -1,12 +1,13 @@
-"""Workers of the installation: what runs where, and telling a worker to claim no more."""
+"""Workers of the installation: what runs where, and stopping one from claiming."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.bounds import BOUNDS, shown
+from holdfast.bounds import shown
 from holdfast.client.turns import Turns
-from holdfast.errors import InvalidInput, NotFound
+from holdfast.errors import NotFound
+from holdfast.model.pages import checked_limit
 from holdfast.model.worker import ListedWorker
 from holdfast.store.roster import Roster
 
@@ -21,8 +22,7 @@ class Workers:
 
     async def list(self, *, tenant: str | None = None, after: str | None = None, limit: int = 50) -> list[ListedWorker]:
         """Workers by id, after the given one: live ones, and those that vanished within the last day."""
-        if not BOUNDS["page"].holds(limit):
-            raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(limit)}")
+        checked_limit(limit)
         async with self._listing.one(tenant):
             return await self._lists.list(tenant, None, after, limit)
 
@@ -33,9 +33,9 @@ class Workers:
         raise _unknown(worker)
 
     async def quiet(self, worker: str, *, by: str, note: str | None = None, by_key: UUID | None = None) -> ListedWorker:
-        """Tell a worker to claim no more, within its heartbeat; what it runs goes on, until it is stopped.
+        """Tell a worker to stop claiming jobs, with its next heartbeat. Its running jobs continue.
 
-        There is no way back: start another worker instead. `by`, `by_key` and `note` say who decides, and why.
+        This cannot be undone: start another worker instead. `by`, `by_key` and `note` say who decides, and why.
         """
         if await self._roster.quiet(worker, by=by, note=note, by_key=by_key) is None:
             raise _unknown(worker)

@@ -18,7 +18,7 @@ __all__ = ["SHORT_TEXT", "Alike", "Words"]
 
 #: A shorter text is not parsed: it cannot contain much.
 SHORT_TEXT = 40
-#: Values of up to so many members are compared; lists of at least so many items are searched for equal ones.
+#: Values with at most this many members are compared; lists with at least this many items are searched for equal ones.
 _MEMBERS, _MANY = 32, 32
 #: Longer ones count as different: they take more memory.
 _DIGITS = re.compile("[0-9]{1,20}")

@@ -67,7 +67,7 @@ class FirstFault:
         self._core = with_any_json(core_schema)
         self._faults = _Faults(self._core)
         self._listing: Validator
-        #: Texts of up to so many characters have few faults, whatever they contain.
+        #: Texts of at most this many characters have few faults, whatever they contain.
         self._short = self._faults.characters
         try:
             # By default nested models would use the validators that they already have.
@@ -192,7 +192,7 @@ class _Faults:
         each = _FAULT + _MESSAGES * self._message
         #: Whether no value in Python has faults that take much memory. They do not copy values.
         self.are_few = not self.is_recursive and most * each <= _LISTED
-        #: Texts of up to so many characters cannot have faults that take much memory.
+        #: Texts of at most this many characters cannot have faults that take much memory.
         self.characters = _longest(most, each, is_recursive=self.is_recursive)
         self._levels = int(math.log(max(1, _LISTED // (most * each)), max(2, self.choices)))
 

@@ -22,7 +22,9 @@ def encode_items(items: Iterable[Mapping[str, Any]]) -> str:
         encoded.append(_encoded(item))
         size += len(encoded[-1])
         if size > _REPORT_CHARACTERS:
-            raise InvalidInput(f"a report has {_REPORT_CHARACTERS} characters of items at most; send several reports")
+            raise InvalidInput(
+                f"the items of a report may have at most {_REPORT_CHARACTERS} characters; send several reports"
+            )
     return f"[{','.join(encoded)}]"
 
 
@@ -36,6 +38,6 @@ def _encoded(item: Mapping[str, Any]) -> str:
         raise InvalidInput('an item is {"key": "...", "data": ...}, or {"data": ...}, which is identified by its data')
     key = item.get("key")
     if key is not None and not isinstance(key, str):
-        raise InvalidInput(f"the key of an item is a text, not {type(key).__name__}")
+        raise InvalidInput(f"the key of an item must be a string, not {type(key).__name__}")
     data = encode_value(item["data"], "the data of an item")
     return f'{{"data":{data}}}' if key is None else f'{{"key":{json.dumps(key)},"data":{data}}}'

@@ -29,7 +29,7 @@ from holdfast.definitions.any_json import with_any_json
 from holdfast.definitions.first_fault import FirstFault, Unfit
 from holdfast.definitions.shape import DIALECT, LIMIT
 
-__all__ = ["Fault", "Judge", "faults_of", "judge_of"]
+__all__ = ["Fault", "Judge", "faults_found", "judge_of"]
 
 #: How many times a part of a payload may be looked at, by the choices of nested unions.
 _WIDEST = 16
@@ -81,14 +81,20 @@ class Judge:
     def faults(self, text: str) -> list[Fault]:
         """The faults of a payload; empty if it is accepted."""
         try:
-            self._validator.validate(text)
-        except ValidationError as fault:
-            return faults_of(fault, text)
-        except Unfit as fault:
-            return [Fault.of(fault)]
+            return faults_found(self._validator, text)
         except Exception:  # noqa: BLE001 - what cannot be judged is left to the handler
             return []
-        return []
+
+
+def faults_found(validator: FirstFault, text: str) -> list[Fault]:
+    """The faults of a payload; empty if it is valid. What the code of a type raises is raised here, too."""
+    try:
+        validator.validate(text)
+    except ValidationError as fault:
+        return _faults_of(fault, text)
+    except Unfit as fault:
+        return [Fault.of(fault)]
+    return []
 
 
 def judge_of(text: str) -> Judge | None:
@@ -104,7 +110,7 @@ def judge_of(text: str) -> Judge | None:
         return None
 
 
-def faults_of(error: ValidationError, text: str) -> list[Fault]:
+def _faults_of(error: ValidationError, text: str) -> list[Fault]:
     """The first faults that pydantic found, with their places as JSON pointers into the payload."""
     if error.error_count() > _COUNTED:
         return [Fault("", f"{error.error_count()} values do not fit")]

@@ -28,7 +28,7 @@ from holdfast.definitions.json_text import (
     storable,
     unwritable,
 )
-from holdfast.definitions.judge import Fault, faults_of
+from holdfast.definitions.judge import Fault, faults_found
 from holdfast.definitions.keys import may_repeat_keys
 from holdfast.definitions.paths import fields_instead
 from holdfast.definitions.patterns import validator_of
@@ -111,14 +111,9 @@ class Payload:
     def faults(self, text: str) -> list[Fault]:
         """The faults of a payload from outside; empty if the handler accepts it."""
         try:
-            self._validator.validate(text)
-        except ValidationError as fault:
-            return faults_of(fault, text)
-        except Unfit as fault:
-            return [Fault.of(fault)]
+            return faults_found(self._validator, text)
         except Exception as fault:  # noqa: BLE001 - types may have code of their own
             return [Fault("", f"{name_of(fault)}: {message_of(fault)}")]
-        return []
 
     def refuse_missing(self, what: str, path: str) -> None:
         """Raise InvalidInput if, by its type, no payload can have a field of this (dotted) name."""

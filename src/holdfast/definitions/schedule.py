@@ -26,7 +26,7 @@ _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Every:
-    """Fires every so many seconds, counted from a moment."""
+    """Fires at a fixed interval in seconds, counted from a moment."""
 
     def __init__(self, seconds: float, anchor: datetime) -> None:
         """InvalidInput if hand-written SQL has stored a length that is none."""
@@ -78,12 +78,12 @@ def schedule_definition(
             f"the name of a schedule must have 1 to 200 characters, no control characters and no slash: {shown(name)}"
         )
     if (cron is None) == (every is None):
-        raise InvalidInput(f"schedule {shown(name)}: give cron or every, one of both")
+        raise InvalidInput(f"schedule {shown(name)}: give either cron or every")
     zone_of(tz)
     if cron is not None:
         Cron(cron, tz)
     elif tz != "UTC":
-        raise InvalidInput(f"schedule {shown(name)}: every counts seconds in no time zone; leave tz out, or use cron")
+        raise InvalidInput(f"schedule {shown(name)}: tz does not apply to every; leave it out, or use cron")
     if overlap not in OVERLAPS:
         raise InvalidInput(f"schedule {shown(name)}: overlap must be {', '.join(OVERLAPS)}, not {shown(overlap)}")
     given = {key: value for key, value in (options or {}).items() if value is not None}

@@ -131,7 +131,7 @@ class LeftTimers:
             self._told.clear()
         self._told.add((kind, names))
         _log.warning(
-            "a timer (%s) that a handler of %s had left armed was disarmed; this is said once",
+            "a timer (%s) that a handler of %s had left armed was disarmed; this is logged once",
             _KINDS[kind][0],
             one_of(names),
         )

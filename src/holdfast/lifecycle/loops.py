@@ -74,7 +74,7 @@ async def _end_of(task: asyncio.Task[Any]) -> None:
 
 def _tell(fault: BaseException) -> None:
     with contextlib.suppress(Exception):
-        _log.error("something in the event loop tried to end it; it goes on: %s", traceback_of(fault))
+        _log.error("something tried to stop the event loop, which continues: %s", traceback_of(fault))
 
 
 def _fastest(*, wanted: bool) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -74,7 +74,7 @@ class Portal:
     def _refuse_own_thread(self, work: Coroutine[Any, Any, Any]) -> None:
         if threading.current_thread() is self._thread:
             work.close()
-            raise HoldfastError("a blocking call was made from the event loop that is to carry it out; await it")
+            raise HoldfastError("a blocking call was made in the event loop that has to run it; use `await` instead")
 
     def _run(self, began: Future[asyncio.AbstractEventLoop]) -> None:
         async def serve() -> None:

@@ -119,7 +119,7 @@ def mend_stray_signals() -> None:
 
 def _tell(number: int, suspects: tuple[str, ...]) -> None:
     who = f"handlers of {one_of(suspects)}" if suspects else "a handler that has ended"
-    _log.warning("%s came and is ignored, because nothing handles it; perhaps %s caused it", _name(number), who)
+    _log.warning("%s was received and ignored, because nothing handles it; perhaps %s caused it", _name(number), who)
 
 
 def _name(number: int) -> str:

@@ -18,7 +18,8 @@ import math
 import time
 from dataclasses import dataclass
 
-from holdfast.store.maintenance import MaintenanceStore, Place
+from holdfast.store.maintenance import MaintenanceStore
+from holdfast.store.maintenance_answers import Place
 
 __all__ = ["Crowd"]
 

@@ -21,7 +21,8 @@ from holdfast.maintenance.duties import new_duties
 from holdfast.maintenance.duty import Urgency
 from holdfast.maintenance.ear import Ear
 from holdfast.maintenance.patience import Answer, Patience
-from holdfast.store.maintenance import MaintenanceStore, Presidency
+from holdfast.store.maintenance import MaintenanceStore
+from holdfast.store.maintenance_answers import Presidency
 from holdfast.store.upkeep import UpkeepDatabase
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import ClockJumped, LeaderChanged

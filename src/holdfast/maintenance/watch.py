@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from holdfast.store.maintenance import ReviewedLease, WatchedLease
+from holdfast.store.maintenance_answers import ReviewedLease, WatchedLease
 
 __all__ = ["LeaseWatch"]
 

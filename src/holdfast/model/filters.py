@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 from uuid import UUID
 
-from holdfast.bounds import BOUNDS, shown
+from holdfast.bounds import shown
 from holdfast.errors import InvalidInput
 from holdfast.model.names import refuse_unknown
+from holdfast.model.pages import checked_limit
 
 __all__ = ["Filters", "checked_filters"]
 
@@ -49,8 +50,7 @@ def checked_filters(filters: Mapping[str, Any]) -> dict[str, Any]:
             asked["before"] = UUID(asked["before"])
         except (ValueError, TypeError, AttributeError):
             raise InvalidInput(f"before must be the id of a job, not {shown(asked['before'])}") from None
-    if not BOUNDS["page"].holds(asked["limit"]):
-        raise InvalidInput(f"limit must be {BOUNDS['page']}, not {shown(asked['limit'])}")
+    checked_limit(asked["limit"])
     return asked
 
 

@@ -52,7 +52,7 @@ class Hints:
                 taken.pop(stream, None)
 
     def keep(self, streams: Container[int]) -> None:
-        """Know nothing of any other streams: most of them will never be heard of again."""
+        """Forget all other streams: most of them will never be used again."""
         for taken in (self._now, *(mark for marks in self._marks.values() for mark in marks if mark is not None)):
             for stream in [stream for stream in taken if stream not in streams]:
                 del taken[stream]

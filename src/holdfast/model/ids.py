@@ -9,7 +9,7 @@ from uuid import UUID, SafeUUID
 
 __all__ = ["new_job_id", "new_job_id_bytes", "new_job_ids"]
 
-#: Of the 62 random bits of an id, so many are random in a batch; the others tell the place in it.
+#: How many of the 62 random bits of an id stay random in a batch; the others encode the position in it.
 _RANDOM_BITS = 42
 _RANDOM = (1 << _RANDOM_BITS) - 1
 _LONGEST = 1 << 62 - _RANDOM_BITS

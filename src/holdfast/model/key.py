@@ -89,7 +89,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Whoever makes a request: for one tenant, with some scopes. Without a key it is this machine's own user."""
+    """The caller of a request: for one tenant, with some scopes. Without a key it is a user of this machine."""
 
     tenant: str
     name: str

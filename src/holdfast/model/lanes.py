@@ -1,6 +1,6 @@
 """The lanes, and how slots per lane are written: `fast=3,general=5,reports=2`.
 
-`fast` and `general` always exist; any other name is a lane of one's own.
+`fast` and `general` always exist; any other name is a custom lane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def lane_fault(lane: object) -> str | None:
     if not isinstance(lane, str) or not _NAME.fullmatch(lane):
         return "a lane is named by 1 to 40 letters, digits, dots, hyphens and underscores"
     if lane not in LANES and (hint := did_you_mean(lane, LANES)):
-        return f"there is no lane {lane!r}, and none may be named so much alike{hint}"
+        return f"there is no lane {lane!r}, and names this similar to a known lane are refused{hint}"
     return None
 
 

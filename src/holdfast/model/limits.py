@@ -44,7 +44,7 @@ class Rate:
     def __post_init__(self) -> None:
         _check("rate", self.count, self.key)
         if not BOUNDS["rate"].holds(self.per):
-            raise InvalidInput(f"a rate has a time from 1 ms to 31 days, not {shown(self.per)} seconds")
+            raise InvalidInput(f"the time of a rate must be from 1 ms to 31 days, not {shown(self.per)} seconds")
 
     @classmethod
     def of(cls, value: Rate | str | None) -> Rate | None:
@@ -67,4 +67,4 @@ def _check(what: str, count: object, key: object) -> None:
     if not BOUNDS["limit"].holds(count):
         raise InvalidInput(f"a {what} must be {BOUNDS['limit']}, not {shown(count)}")
     if key is not None and (not isinstance(key, str) or not 1 <= len(key) <= 200):
-        raise InvalidInput(f"the key of a {what} is the name of a field of the payload, not {shown(key)}")
+        raise InvalidInput(f"the key of a {what} must be the name of a payload field, not {shown(key)}")

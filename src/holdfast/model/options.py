@@ -25,7 +25,7 @@ class JobOption(NamedTuple):
     kind: Literal["whole", "seconds", "moment", "flag", "job", "text", "key", "trace"]
     #: How many characters a text may have.
     longest: int = 255
-    #: Its name in the engine and in what is told of a job, if that is another one.
+    #: Its name in the engine and in descriptions of a job, if that differs.
     engine_name: str | None = None
     #: The engine takes it as an argument for all jobs of a call, and not among the options of each.
     of_the_call: bool = False

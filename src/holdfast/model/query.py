@@ -113,7 +113,7 @@ class _Parser:
 
     def any_of(self, depth: int) -> Tree:
         if depth > _DEEPEST:
-            raise InvalidInput(f"a query may have {_DEEPEST} brackets inside each other")
+            raise InvalidInput(f"a query may have at most {_DEEPEST} nested brackets")
         branches = [self._all_of(depth)]
         while self.ahead is not None and self.ahead.kind == "or":
             self._next += 1
@@ -126,17 +126,17 @@ class _Parser:
             terms.append(self._one(depth))
         if not terms:
             where = self.ahead.at if self.ahead else self._tokens[-1].at
-            raise InvalidInput(f"at character {where + 1}: something to look for is missing")
+            raise InvalidInput(f"at character {where + 1}: a search term is missing")
         return terms[0] if len(terms) == 1 else {"and": terms}
 
     def _one(self, depth: int) -> Tree:
         token = self.ahead
         if token is None or token.kind in ("or", "close"):
-            raise InvalidInput("something to look for is missing after NOT")
+            raise InvalidInput("a search term is missing after NOT")
         self._next += 1
         if token.kind == "not":
             if depth > _DEEPEST:
-                raise InvalidInput(f"a query may have {_DEEPEST} brackets inside each other")
+                raise InvalidInput(f"a query may have at most {_DEEPEST} nested brackets")
             return {"not": self._one(depth + 1)}
         if token.kind == "open":
             tree = self.any_of(depth + 1)
@@ -184,7 +184,7 @@ def _moment(name: str, op: str, text: str) -> Tree:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
-            raise ValueError("is compared with a moment such as 2026-11-16 or 2026-11-16T09:30:00Z") from None
+            raise ValueError("must be compared with a time such as 2026-11-16 or 2026-11-16T09:30:00Z") from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return {"field": name, "op": op, "value": moment.isoformat()}
     begun: Tree = {"field": name, "op": ">=", "value": day.isoformat()}
@@ -205,12 +205,12 @@ def _value(name: str, op: str, text: str) -> Any:
     plain = _unquoted(text)
     if name in _NUMBERS:
         if not re.fullmatch(r"-?\d{1,9}", plain):
-            raise ValueError("is compared with a whole number")
+            raise ValueError("must be compared with a whole number")
         return int(plain)
     if name in _DURATIONS:
         found = re.fullmatch(r"(\d{1,9})([smhdw])", plain)
         if found is None:
-            raise ValueError("is compared with a duration such as 30s, 5m, 2h or 1d")
+            raise ValueError("must be compared with a duration such as 30s, 5m, 2h or 1d")
         return int(found[1]) * _SECONDS[found[2]]
     if name in _FLAGS:
         if op != "=" or plain not in ("true", "false"):
@@ -240,7 +240,7 @@ def _json_value(text: str) -> Tree:
     """
     if number := _NUMBER.fullmatch(text):
         if abs(int(number["exponent"] or 0)) > _LARGEST_EXPONENT:
-            raise ValueError(f"the exponent of a number is {_LARGEST_EXPONENT} at most; a text is written in quotes")
+            raise ValueError(f"the exponent of a number may be at most {_LARGEST_EXPONENT}; put text in quotes")
         return {"number": text}
     if text in ("true", "false", "null"):
         return {"value": json.loads(text)}

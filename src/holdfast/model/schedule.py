@@ -19,7 +19,7 @@ CATCH_UP_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A schedule: when it fires (`cron` in the zone `tz`, or `every` so many seconds), and the job that it records.
+    """A schedule: when it fires (`cron` in the zone `tz`, or `every` in seconds), and the job that it records.
 
     `declared` ones belong to the code that declares them, others to operators. `state` is active, paused, or retired
     (no code has declared it for a day). `failures` counts the tries since it last fired, `last_error` says why.

@@ -33,7 +33,7 @@ class WorkerJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiet:
-    """Since when a worker is to claim no more, who told it, and why. A tenant sees only since when."""
+    """Since when a worker claims no more jobs, who told it, and why. A tenant sees only since when."""
 
     since: datetime
     by: str | None

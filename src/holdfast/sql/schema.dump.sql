@@ -146,7 +146,7 @@ begin
     end if;
     select j.* into job
     from jobs j
-    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not is_request(j.type);
     outcome := case when not found then 'not-found' else hand_answer(verb, verdict, job.state) end;
     exit when outcome <> 'accepted' or verdict is null;
     if job.state <> 'running' then
@@ -271,7 +271,7 @@ begin
   select distinct on (t.job_id) t.job_id, j.tenant, t.fingerprint, t.attempt
   from unnest(taken) t
   join jobs j on j.id = t.job_id
-  where j.state not in ('success', 'dead', 'canceled')
+  where not has_ended(j.state)
   order by t.job_id, t.attempt desc
   on conflict (job_id) do update
   set fingerprint = excluded.fingerprint, attempt = excluded.attempt
@@ -279,7 +279,7 @@ begin
   -- The letters of dead jobs say what they died of.
   delete from failing f
   where f.job_id = any (array(
-    select t.job_id from unnest(taken) t join jobs j on j.id = t.job_id where j.state in ('success', 'dead', 'canceled')));
+    select t.job_id from unnest(taken) t join jobs j on j.id = t.job_id where has_ended(j.state)));
   foreach whose in array coalesce(crowded, '{}') loop
     perform trim_fingerprints(whose);
   end loop;
@@ -1047,7 +1047,7 @@ CREATE FUNCTION holdfast.broken_among(ids uuid[]) RETURNS TABLE(job_id uuid, fau
       else is_dormant(j.state) and not exists (select from dormant d where d.job_id = j.id)
         -- Those from before there was this table are not broken (`note_dormant`).
         and not exists (select from walks w where w.name = 'dormant')
-        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
+        or has_ended(j.state) and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 ALTER FUNCTION holdfast.broken_among(ids uuid[]) OWNER TO holdfast_owner;
@@ -1328,7 +1328,7 @@ begin
     select j.* into job from jobs j where j.id = carry_out.id;
     if not found then
       return 'not-found';
-    elsif job.state in ('success', 'dead', 'canceled') then
+    elsif has_ended(job.state) then
       if verb = 'delete' then
         return case when forgotten(job.id, by) then 'erased' else 'later' end;
       end if;
@@ -1387,7 +1387,7 @@ begin
       return 'not-found';
     elsif verb = 'expire-lease' and (job.state <> 'running' or job.attempt <> flagged) then
       return 'already-ended';
-    elsif job.state in ('success', 'dead', 'canceled') then
+    elsif has_ended(job.state) then
       return 'already-final';
     elsif verb = 'expire-lease' then
       if lease_expired(job.id, who, words) then
@@ -1468,10 +1468,7 @@ CREATE FUNCTION holdfast.change_setting(name text, value text, by text, note tex
 declare
   before settings;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever changes a setting must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select s.* into before from settings s where s.name = change_setting.name for update;
   if not found then
     return null;
@@ -1488,7 +1485,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) IS 'Set a setting, or return it (with a value of null) to environment and default.';
+COMMENT ON FUNCTION holdfast.change_setting(name text, value text, by text, note text, by_key uuid) IS 'Store a value for a setting, or (null) remove it, so that environment and default apply.';
 CREATE FUNCTION holdfast.check_bulk(action text, args jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1499,7 +1496,7 @@ declare
   other   text;
 begin
   if octet_length(args::text) > 100000 or args ? 'options' and jsonb_typeof(args -> 'options') <> 'object' then
-    raise exception 'the arguments are an object with at most 100000 bytes, and so are its options' using errcode = 'HF002';
+    raise exception 'args must be a JSON object of at most 100000 bytes, and so must its options' using errcode = 'HF002';
   elsif action <> all (actions) then
     raise exception 'unknown action %; known are %', action, array_to_string(actions, ', ') using errcode = 'HF002';
   elsif action = 'reprioritize'
@@ -1522,7 +1519,7 @@ CREATE FUNCTION holdfast.check_by_tenant(kind text, name text, by_tenant text) R
     AS $$
 begin
   if by_tenant is not null and (kind, name) is distinct from ('tenant', by_tenant) then
-    raise exception 'operators of the tenant % can pause and resume that tenant alone', by_tenant using errcode = 'HF002';
+    raise exception 'operators of the tenant % can pause and resume only that tenant', by_tenant using errcode = 'HF002';
   end if;
 end
 $$;
@@ -1535,17 +1532,14 @@ CREATE FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, r
 declare
   fault text := circuit_name_fault(name, tenant);
 begin
-  perform check_texts(by, reason);
-  if by is null then
-    fault := coalesce(fault, 'whoever changes a circuit must be named');
-  end if;
+  perform check_signed(by, reason);
   if fault is not null then
     raise exception '%', fault using errcode = 'HF002';
   end if;
 end
 $$;
 ALTER FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) IS 'Refuse a change of a circuit without a name, or by nobody.';
+COMMENT ON FUNCTION holdfast.check_circuit_change(name text, tenant text, by text, reason text) IS 'Refuse a change of a circuit that does not name the circuit, or who makes it.';
 CREATE FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1554,22 +1548,22 @@ declare
   wrong text;
 begin
   if coalesce(length(worker), 0) not between 1 and 255 then
-    raise exception 'a worker is named by 1 to 255 characters' using errcode = 'HF002';
+    raise exception 'the name of a worker must have 1 to 255 characters' using errcode = 'HF002';
   elsif jsonb_typeof(asked) is distinct from 'array' or jsonb_array_length(asked) > highest('circuits') then
     raise exception 'circuits must be a list of objects' using errcode = 'HF002';
   end if;
   select coalesce(
       case
         when jsonb_typeof(each) <> 'object' or jsonb_typeof(each -> 'tenant') is distinct from 'string'
-          or jsonb_typeof(each -> 'name') is distinct from 'string' then 'a circuit is an object with tenant and name'
+          or jsonb_typeof(each -> 'name') is distinct from 'string' then 'a circuit must be an object with tenant and name'
         when jsonb_typeof(each -> 'successes') is distinct from 'number'
           or jsonb_typeof(each -> 'failures') is distinct from 'number'
           or jsonb_typeof(each -> 'generation') is distinct from 'number'
-          then 'a circuit has its generation, successes and failures'
+          then 'a circuit must have generation, successes and failures'
         when (each ->> 'successes')::numeric not between 0 and 9007199254740991
           or (each ->> 'failures')::numeric not between 0 and 9007199254740991
           or (each ->> 'generation')::numeric not between 0 and 9007199254740991
-          then 'successes, failures and generation are whole numbers, 0 or more'
+          then 'successes, failures and generation must be whole numbers, 0 or more'
         else circuit_name_fault(each ->> 'name', each ->> 'tenant')
       end,
       (select bounds_fault(number.key, number.key, case jsonb_typeof(number.value)
@@ -1587,7 +1581,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) IS 'Refuse reports that no worker of ours sends.';
+COMMENT ON FUNCTION holdfast.check_circuit_reports(worker text, asked jsonb) IS 'Refuse malformed reports.';
 CREATE FUNCTION holdfast.check_enqueue(types text[], payloads jsonb[], options jsonb[], tenant text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -1604,12 +1598,12 @@ begin
   end if;
   select case
       when coalesce(length(type), 0) not between 1 and 200 then 'a job type must have 1 to 200 characters'
-      when starts_with(type, 'holdfast.') then format('job types beginning with "holdfast." are reserved: %s', type)
+      when is_request(type) then format('job types beginning with "holdfast." are reserved: %s', type)
       when payload is null or jsonb_typeof(payload) <> 'object' then format('the payload of %s must be a JSON object', type)
     end into wrong
   from unnest(types, payloads) as job (type, payload)
   where coalesce(length(type), 0) not between 1 and 200
-    or starts_with(type, 'holdfast.')
+    or is_request(type)
     or payload is null
     or jsonb_typeof(payload) <> 'object'
   limit 1;
@@ -1708,7 +1702,7 @@ begin
       'what can be changed is limit, rate and weight'
     when limit_count is not null and 'limit' <> all (changes)
       or rate_count is not null and 'rate' <> all (changes)
-      or weight is not null and 'weight' <> all (changes) then 'what is given must be named as a change'
+      or weight is not null and 'weight' <> all (changes) then '`changes` must name every value that is given'
     when limit_count not between 0 and 10000 then 'a limit must be 0 to 10000'
     when num_nulls(rate_count, rate_seconds) = 1
       or rate_count not between 1 and 10000
@@ -1772,15 +1766,15 @@ begin
   fault := case
     when coalesce(seq, 0) < 1 then 'seq must be 1 or more'
     when coalesce(progress, -1) < 0 then 'progress must be 0 or more'
-    when length(collection) not between 1 and 200 then 'a collection is named by 1 to 200 characters'
+    when length(collection) not between 1 and 200 then 'the name of a collection must have 1 to 200 characters'
     when done_reason not in ('worker_done', 'target_reached', 'no_more_results') then
       'done_reason is worker_done, target_reached or no_more_results'
-    when coalesce(ends, '') not in ('later', 'at-target', 'now') then 'ends is later, at-target or now'
+    when coalesce(ends, '') not in ('later', 'at-target', 'now') then 'ends must be later, at-target or now'
     when jsonb_typeof(items) <> 'array' then 'items must be a list'
   end;
   if fault is null and items is not null then
     fault := case
-      when jsonb_array_length(items) > 10000 then 'a report has 10000 items at most'
+      when jsonb_array_length(items) > 10000 then 'a report may have at most 10000 items'
       when exists (
         select from jsonb_array_elements(items) item
         where jsonb_typeof(item) <> 'object' or not item ? 'data') then
@@ -1867,7 +1861,7 @@ begin
     when jsonb_typeof(definition -> 'name') is distinct from 'string' or length(name) not between 1 and 200
       or unprintable(name) or strpos(name, '/') > 0
       then 'the name of a schedule must have 1 to 200 characters, no control characters and no slash'
-    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs cron or every, one of both'
+    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs either cron or every'
     when jsonb_typeof(coalesce(definition -> 'cron', '""')) not in ('string', 'null') or length(definition ->> 'cron') not between 1 and 200
       then 'cron must be a string of 1 to 200 characters'
     when jsonb_typeof(coalesce(definition -> 'every', '0')) not in ('number', 'null') then 'every must be a number of seconds'
@@ -1948,7 +1942,7 @@ begin
     raise exception 'unknown kind %; known are %', kind, array_to_string(kinds, ', ') using errcode = 'HF002';
   elsif kind = 'everything' then
     if name is distinct from '' then
-      raise exception 'everything has no name' using errcode = 'HF002';
+      raise exception 'the kind everything takes no name' using errcode = 'HF002';
     end if;
   elsif coalesce(length(name), 0) not between 1 and 200 then
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
@@ -1957,8 +1951,8 @@ begin
   elsif kind = 'lane' and name not in (select l.lane from known_lanes() l) then
     raise exception 'unknown lane %; known are %', name,
       (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
-  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
-    raise exception 'what begins with "holdfast" belongs to maintenance' using errcode = 'HF002';
+  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and is_request(name) then
+    raise exception 'names beginning with "holdfast" are reserved for maintenance' using errcode = 'HF002';
   end if;
 end
 $$;
@@ -1969,7 +1963,7 @@ CREATE FUNCTION holdfast.check_texts(who text, reason text) RETURNS void
     AS $$
 begin
   if length(who) > 500 then
-    raise exception 'whoever asks is named by at most 500 characters' using errcode = 'HF002';
+    raise exception '`by` must have at most 500 characters' using errcode = 'HF002';
   elsif length(reason) > 1000 then
     raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
   end if;
@@ -2069,14 +2063,14 @@ declare
   wrong text;
 begin
   wrong := case
-    when coalesce(length(id), 0) not between 1 and 255 then 'a worker is named by 1 to 255 characters'
+    when coalesce(length(id), 0) not between 1 and 255 then 'the name of a worker must have 1 to 255 characters'
     when host is null or length(host) > 255 then 'the host of a worker must be a text of at most 255 characters'
     when version is null or length(version) > 255 then 'the version of a worker must be a text of at most 255 characters'
     when types is null then 'a worker must name its job types'
   end;
   if wrong is null then
     select case
-        when cardinality(list.names) > 10000 then format('a worker names at most 10000 %s', list.what)
+        when cardinality(list.names) > 10000 then format('a worker may name at most 10000 %s', list.what)
         else format('%s of a worker must be names of 1 to 200 characters', list.what)
       end into wrong
     from (values ('job types', types), ('queues', queues), ('tenants', tenants)) as list (what, names)
@@ -2141,7 +2135,7 @@ CREATE FUNCTION holdfast.circuit_name_fault(name text, tenant text) RETURNS text
   select case
     when coalesce(length(name), 0) not between 1 and 200 then 'the name of a circuit must have 1 to 200 characters'
     when unprintable(name) then 'the name of a circuit must not contain control characters'
-    when tenant is null or length(tenant) > 200 or unprintable(tenant) then 'the tenant of a circuit is not a name'
+    when tenant is null or length(tenant) > 200 or unprintable(tenant) then 'the tenant of a circuit must have at most 200 characters, and no control characters'
   end
 $$;
 ALTER FUNCTION holdfast.circuit_name_fault(name text, tenant text) OWNER TO holdfast_owner;
@@ -2275,7 +2269,7 @@ begin
   from jobs j
   where j.id = claim_by_id.id
     and (only_tenant is null or j.tenant = only_tenant)
-    and not starts_with(j.type, 'holdfast.');
+    and not is_request(j.type);
   if not found then
     return;
   end if;
@@ -2388,7 +2382,7 @@ declare
   granted   record;
 begin
   if length(worker) > 255 then
-    raise exception 'a worker is named by at most 255 characters' using errcode = 'HF002';
+    raise exception 'the name of a worker must have at most 255 characters' using errcode = 'HF002';
   end if;
   if lease_seconds is not null then
     perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);
@@ -2826,7 +2820,7 @@ begin
   if not exists (
     select from leaders l
     where l.renewed_at between now() - interval '10 seconds' and now() + interval '1 second') then
-    raise exception 'nobody does maintenance now, so a step of the clock would go unnoticed; start a worker'
+    raise exception 'no process does maintenance, so a step of the clock would go unnoticed; start a worker'
       using errcode = 'HF001';
   end if;
   if after is null then
@@ -2896,10 +2890,7 @@ CREATE FUNCTION holdfast.close_type(name text, by text, note text DEFAULT NULL::
 #variable_conflict use_column
 begin
   perform check_subject('type', close_type.name, array['type']);
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   insert into closed_types (name, closed_by, closed_note)
   values (close_type.name, by, note)
   on conflict do nothing;
@@ -3039,7 +3030,7 @@ begin
       case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
     -- A number comes as text, with all its digits. Its exponent is bounded, because it is expanded for every job.
     if tree ? 'number' and (tree ->> 'number' ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,4})?$') is not true then
-      raise exception 'a query has a number that is not one' using errcode = 'HF002';
+      raise exception 'a number in a query is not valid' using errcode = 'HF002';
     end if;
     compared := case
       when tree ? 'number' then format('to_jsonb((%s)::numeric)', term_at(place || 'number'::text))
@@ -3067,15 +3058,15 @@ begin
     when 'running' then $x$case when j.state = 'running' then greatest(0, extract(epoch from now() - j.started_at)) end$x$
   end;
   if operand is null or op is null then
-    raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
+    raise exception 'unknown field % in a query', coalesce(field, '(none)') using errcode = 'HF002';
   elsif field in ('attempt', 'failures', 'priority', 'age', 'wait', 'running') then
     if jsonb_typeof(tree -> 'value') is distinct from 'number' then
-      raise exception '% is compared with a number', field using errcode = 'HF002';
+      raise exception '% must be compared with a number', field using errcode = 'HF002';
     end if;
     return format('%s %s (%s)::numeric', operand, op, term_at(place || 'value'::text));
   elsif field = 'acknowledged' then
     if jsonb_typeof(tree -> 'value') is distinct from 'boolean' or op <> '=' then
-      raise exception 'acknowledged is true or false' using errcode = 'HF002';
+      raise exception 'acknowledged must be true or false' using errcode = 'HF002';
     end if;
     return format('%s = (%s)::boolean', operand, term_at(place || 'value'::text));
   elsif field in ('created', 'updated', 'finished', 'run_at') then
@@ -3261,12 +3252,12 @@ begin
   elsif unprintable(create_key.tenant) or unprintable(create_key.name) then
     raise exception 'tenant and name of a key must not contain control characters' using errcode = 'HF002';
   elsif octet_length(create_key.digest) is distinct from 32 then
-    raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
+    raise exception 'the digest of a key must be a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0
     or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'metrics', 'admin'] then
-    raise exception 'scopes are one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
+    raise exception 'scopes must be one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
   elsif lifetime_seconds <= 0 then
-    raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
+    raise exception 'the lifetime of a key must be positive' using errcode = 'HF002';
   end if;
   perform check_texts(by, null);
   perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
@@ -3618,7 +3609,7 @@ begin
     select s.ctid
     from failing s
     where s.job_id = any (ids)
-      and not exists (select from jobs j where j.id = s.job_id and j.state not in ('success', 'dead', 'canceled'))
+      and not exists (select from jobs j where j.id = s.job_id and not has_ended(j.state))
     for update skip locked));
   get diagnostics mended = row_count;
   if cardinality(ids) = max_rows then
@@ -3642,7 +3633,7 @@ begin
     select e.ctid
     from (select s.ctid, s.request_id from pending_decisions s limit max_rows) e
     where not exists (
-      select from jobs r where r.id = e.request_id and r.state not in ('success', 'dead', 'canceled'))));
+      select from jobs r where r.id = e.request_id and not has_ended(r.state))));
   get diagnostics dropped = row_count;
   perform note_repair('decision-dropped', dropped);
   return dropped;
@@ -3803,38 +3794,14 @@ CREATE FUNCTION holdfast.drop_strays(max_rows integer DEFAULT 500) RETURNS integ
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  step  record;
-  place text[];
-  total integer := 0;
+  dropped integer := whole_walk('drop_stray_leases', max_rows) + whole_walk('show_hidden', max_rows);
 begin
-  loop
-    select * into step from drop_stray_leases(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_rows;
-  end loop;
-  loop
-    select * into step from show_hidden(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_rows;
-  end loop;
-  loop
-    select * into step from replace_heads(place);
-    place := step.reached;
-    exit when place is null;
-  end loop;
-  -- These leaders forget no streams, but streams that were forgotten before must come back.
-  loop
-    select * into step from serve_ready(place);
-    place := step.reached;
-    exit when place is null;
-  end loop;
-  return total;
+  perform whole_walk('replace_heads'), whole_walk('serve_ready');
+  return dropped;
 end
 $$;
 ALTER FUNCTION holdfast.drop_strays(max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.drop_strays(max_rows integer) IS 'Drop side rows whose job does not fit: whole walks in one call, for leaders of older releases and for tests.';
+COMMENT ON FUNCTION holdfast.drop_strays(max_rows integer) IS 'Drop side rows whose job does not fit: whole walks in one call, as leaders of 0.2.0 ask for them.';
 CREATE FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3955,7 +3922,7 @@ CREATE FUNCTION holdfast.eligible_streams(types text[], queues text[] DEFAULT NU
   from streams s
   where s.type = any (types)
     and s.closed_in is null
-    and not starts_with(s.type, 'holdfast.')
+    and not is_request(s.type)
     and (queues is null or s.queue = any (queues))
     and (tenants is null or s.tenant = any (tenants))
 $$;
@@ -4125,7 +4092,7 @@ begin
   if cardinality(ids) is distinct from asked then
     raise exception 'payloads and ids must have the same length' using errcode = 'HF002';
   end if;
-  if not starts_with(type, 'holdfast.') and array_position(ids, null) is null
+  if not is_request(type) and array_position(ids, null) is null
     and (created_by is null or length(created_by) <= 500) then
     -- If there is a stream, its type, queue and tenant were found valid before.
     select s.id, s.queue into home, line
@@ -4519,7 +4486,7 @@ begin
     select j.* into head
     from heads h
     join jobs j on j.id = h.job_id
-    where h.tenant = job.tenant and h.target = job.target and j.state not in ('success', 'dead', 'canceled');
+    where h.tenant = job.tenant and h.target = job.target and not has_ended(j.state);
     if head.id is null then
       return query select 'seating', 'The job ' || case
         when is_maintained() then 'is called to the head of its target in a moment.'
@@ -4550,7 +4517,7 @@ CREATE FUNCTION holdfast.fail(worker text, job_ids uuid[], attempts integer[], k
 begin
   if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('failed', 'timeout'))
     or exists (select from unnest(kinds) as k (kind) where kind not in ('retryable', 'retry', 'fatal', 'hold')) then
-    raise exception 'a failure is failed or timeout, of kind retryable, retry, fatal or hold' using errcode = 'HF002';
+    raise exception 'the outcome of a failure must be failed or timeout, and its kind retryable, retry, fatal or hold' using errcode = 'HF002';
   end if;
   perform check_seconds('the delay of a retry', 'delay', delays);
   return query
@@ -4579,7 +4546,7 @@ CREATE FUNCTION holdfast.find_events_token(key_id uuid, job_id uuid, till bigint
     least(extract(epoch from k.expires_at - now()), till - extract(epoch from now()))::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.id = find_events_token.key_id and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.id = find_events_token.key_id and is_valid_key(k.revoked_at, k.expires_at)
     and till > extract(epoch from now())
     -- Hashed, so that the time of the comparison tells nothing about the seal.
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
@@ -4594,7 +4561,7 @@ CREATE FUNCTION holdfast.find_key(digest bytea) RETURNS TABLE(any_key boolean, i
     extract(epoch from k.expires_at - now())::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.digest = find_key.digest and is_valid_key(k.revoked_at, k.expires_at)
 $$;
 ALTER FUNCTION holdfast.find_key(digest bytea) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.find_key(digest bytea) IS 'The key with this digest, if it is valid now; and whether any key exists, valid or not.';
@@ -4927,11 +4894,11 @@ CREATE FUNCTION holdfast.foregone_answer(verb text, id uuid, request_id uuid) RE
     AS $$
   select case
     when d.settled_by is not null and verb <> 'delete' and (
-      j.state = decided_state(d.decision) or j.state not in ('success', 'dead', 'canceled')) then 'at-settlement'
-    when j.state not in ('running', 'success', 'dead', 'canceled') and exists (
+      j.state = decided_state(d.decision) or not has_ended(j.state)) then 'at-settlement'
+    when j.state <> 'running' and not has_ended(j.state) and exists (
       select
       from pending_decisions e
-      join jobs r on r.id = e.request_id and r.state not in ('success', 'dead', 'canceled')
+      join jobs r on r.id = e.request_id and not has_ended(r.state)
       where e.job_id = d.job_id and e.settled_by is null and e.place < d.place and e.decision <> d.decision
         and firmness(e.decision) = firmness(d.decision)
         and (decided_state(e.decision) <> 'dead' or j.state in ('retry', 'error'))) then 'later'
@@ -5212,7 +5179,7 @@ begin
          from failing g
          where g.fingerprint = s.fingerprint and g.tenant = s.tenant and g.job_id <> forget_message.id
          limit 100) g
-       join jobs j on j.id = g.job_id and j.state not in ('success', 'dead', 'canceled')
+       join jobs j on j.id = g.job_id and not has_ended(j.state)
        limit 1),
       (select l.job_id
        from (
@@ -5228,25 +5195,13 @@ $$;
 ALTER FUNCTION holdfast.forget_message(id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_message(id uuid) IS 'Take the message of a job that is erased out of the fingerprints that show this job as their sample.';
 CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  step  record;
-  place text[];
-  total integer := 0;
-begin
-  loop
-    select * into step from forget_idle_permits(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_permits;
-  end loop;
-  return total;
-end
+  select whole_walk('forget_idle_permits', max_permits)
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call.';
+COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call, as leaders of 0.2.0 ask for it.';
 CREATE FUNCTION holdfast.forget_shapes() RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5340,7 +5295,7 @@ declare
   to_event   bigint;
 begin
   -- Locked, so that nobody deletes it meanwhile.
-  perform from jobs j where j.id = forgotten.id and j.state in ('success', 'dead', 'canceled') for update;
+  perform from jobs j where j.id = forgotten.id and has_ended(j.state) for update;
   if not found or not drop_items(array[id]) then
     return false;
   end if;
@@ -5459,7 +5414,7 @@ CREATE FUNCTION holdfast.gates_of(stream integer) RETURNS TABLE(gate text, capac
   cross join lateral limitable_by(s.tenant, s.queue, s.type) subject
   cross join lateral limits_of(subject.kind, subject.name) l
   cross join lateral (values (l.limit_count, null::real), (l.rate_count, l.rate_seconds)) as g (capacity, seconds)
-  where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
+  where s.id = gates_of.stream and g.capacity is not null and not is_request(s.type)
   union all
   -- A circuit that has opened again since the streams were looked at lets nothing through.
   select gate_of(c.kind, c.name, null), case when c.paused_at is null then c.limit_count else 0 end, null, c.kind, c.name,
@@ -5784,7 +5739,7 @@ CREATE FUNCTION holdfast.hand_answer(verb text, verdict text, state text) RETURN
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
   select case
-    when state in ('success', 'dead', 'canceled') then 'already-final'
+    when has_ended(state) then 'already-final'
     when state = 'running' or verb = 'reprioritize' then 'accepted'
     when verdict in ('fail', 'kill') and state in ('retry', 'error') then 'accepted'
     else 'not-possible'
@@ -5848,6 +5803,13 @@ CREATE FUNCTION holdfast.hand_verbs() RETURNS text[]
 $$;
 ALTER FUNCTION holdfast.hand_verbs() OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.hand_verbs() IS 'The verbs.';
+CREATE FUNCTION holdfast.has_ended(state text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select state in ('success', 'dead', 'canceled')
+$$;
+ALTER FUNCTION holdfast.has_ended(state text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.has_ended(state text) IS 'Whether a job in this state has ended: nothing moves it any more.';
 CREATE FUNCTION holdfast.has_keys(stream integer) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5878,25 +5840,13 @@ $$;
 ALTER FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) IS 'Whether a job of this tenant still fails in this way, or died of it and nobody has acknowledged that.';
 CREATE FUNCTION holdfast.headless_targets(max_targets integer DEFAULT 500) RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
+    LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  step  record;
-  place text[];
-  total integer := 0;
-begin
-  loop
-    select * into step from seat_headless(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_targets;
-  end loop;
-  return total;
-end
+  select whole_walk('seat_headless', max_targets)
 $$;
 ALTER FUNCTION holdfast.headless_targets(max_targets integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.headless_targets(max_targets integer) IS 'Seat targets that have a line but no head, in one call.';
+COMMENT ON FUNCTION holdfast.headless_targets(max_targets integer) IS 'Seat targets that have a line but no head, in one call, as leaders of 0.2.0 ask for it.';
 CREATE FUNCTION holdfast.highest(bound text) RETURNS double precision
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5979,7 +5929,7 @@ CREATE FUNCTION holdfast.is_quiet(worker text) RETURNS boolean
   select exists (select from workers w where w.id = is_quiet.worker and w.quiet_at is not null)
 $$;
 ALTER FUNCTION holdfast.is_quiet(worker text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.is_quiet(worker text) IS 'Whether somebody has told a worker to claim no more.';
+COMMENT ON FUNCTION holdfast.is_quiet(worker text) IS 'Whether an operator has told a worker to stop claiming.';
 CREATE FUNCTION holdfast.is_rate(gate text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5987,6 +5937,13 @@ CREATE FUNCTION holdfast.is_rate(gate text) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_rate(gate text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_rate(gate text) IS 'Whether a gate belongs to a rate.';
+CREATE FUNCTION holdfast.is_request(type text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select starts_with(type, 'holdfast.')
+$$;
+ALTER FUNCTION holdfast.is_request(type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_request(type text) IS 'Whether jobs of this type are requests (see requests.sql).';
 CREATE FUNCTION holdfast.is_small(value jsonb) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -6014,6 +5971,13 @@ CREATE FUNCTION holdfast.is_troubled(circuit holdfast.circuits) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_troubled(circuit holdfast.circuits) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_troubled(circuit holdfast.circuits) IS 'Whether some worker has counted a failure within the window of a circuit.';
+CREATE FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select revoked_at is null and coalesce(expires_at > now(), true)
+$$;
+ALTER FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) IS 'Whether a key is valid now.';
 CREATE FUNCTION holdfast.is_verdict(decision text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6027,14 +5991,14 @@ CREATE FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds d
     AS $$
 begin
   if not coalesce(seconds between 1 and 3600, false) then
-    raise exception 'a token is good for 1 to 3600 seconds' using errcode = 'HF002';
+    raise exception 'a token must be valid for 1 to 3600 seconds' using errcode = 'HF002';
   end if;
   return query
   select uuid_send(k.id) || int8send(till.second) || events_seal(k.digest, issue_events_token.job_id, till.second),
     to_timestamp(till.second)
   from api_keys k
   cross join lateral (select ceil(extract(epoch from now() + make_interval(secs => seconds)))::bigint as second) till
-  where k.digest = issue_events_token.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true);
+  where k.digest = issue_events_token.digest and is_valid_key(k.revoked_at, k.expires_at);
 end
 $$;
 ALTER FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) OWNER TO holdfast_owner;
@@ -6176,7 +6140,7 @@ begin
     where t.job_id = j.id
     order by t.attempt desc
     limit 1) last on true
-  where j.id = job_result.job_id and j.tenant = job_result.tenant and not starts_with(j.type, 'holdfast.');
+  where j.id = job_result.job_id and j.tenant = job_result.tenant and not is_request(j.type);
 end
 $$;
 ALTER FUNCTION holdfast.job_result(tenant text, job_id uuid) OWNER TO holdfast_owner;
@@ -6325,7 +6289,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) IS 'Make a circuit, or give it the policy that its code declares now.';
+COMMENT ON FUNCTION holdfast.join_circuit(tenant text, name text, policy jsonb) IS 'Create a circuit, or give it the policy that its code declares now.';
 CREATE FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, limit_name text, advice text) RETURNS text
     LANGUAGE plpgsql STABLE PARALLEL SAFE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6441,7 +6405,8 @@ begin
   perform
   from jobs j
   where j.id = keep_waiting.id and (only_tenant is null or j.tenant = only_tenant)
-    and j.state not in ('running', 'success', 'dead', 'canceled')
+    and j.state <> 'running'
+    and not has_ended(j.state)
   for no key update;
 exception
   when lock_not_available then
@@ -6504,7 +6469,7 @@ CREATE FUNCTION holdfast.known_lanes() RETURNS TABLE(lane text)
   select c.name from controls c where c.kind = 'lane'
 $$;
 ALTER FUNCTION holdfast.known_lanes() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.known_lanes() IS 'The lanes: fast and general, and those of one''s own that a job type, a live worker or a pause names.';
+COMMENT ON FUNCTION holdfast.known_lanes() IS 'The lanes: fast and general, and custom lanes that a job type, a live worker or a pause names.';
 CREATE FUNCTION holdfast.lane_of(number bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -6860,7 +6825,7 @@ declare
   -- Each walk has an index with its order and nothing else. A tenant has a bounded number of fingerprints.
   walk text := case
     when only_tenant is not null then
-      $w$where f.tenant = $1 and ($2 is null or f.type = $2) and not starts_with(f.type, 'holdfast.')
+      $w$where f.tenant = $1 and ($2 is null or f.type = $2) and not is_request(f.type)
         and (f.last_seen, f.fingerprint) < ($3, $4)
       order by f.last_seen desc, f.fingerprint desc$w$
     when only_type is not null then
@@ -6874,11 +6839,11 @@ begin
   return query execute format($q$
     with pending as materialized (
       select p.id, p.at, p.job_id, p.attempt, p.fingerprint, j.tenant, j.type,
-        j.state not in ('success', 'dead', 'canceled')
+        not has_ended(j.state)
           and not exists (select from failing g where g.job_id = p.job_id and g.fingerprint = p.fingerprint) as is_open
       from (select f.* from failures f order by f.id desc limit $7) p
       join jobs j on j.id = p.job_id
-      where ($1 is null or (j.tenant = $1 and not starts_with(j.type, 'holdfast.'))) and ($2 is null or j.type = $2)
+      where ($1 is null or (j.tenant = $1 and not is_request(j.type))) and ($2 is null or j.type = $2)
     ), recent as materialized (
       select p.tenant, p.fingerprint, p.type, count(*) as count, min(p.at) as first_seen,
         least(max(p.at), clock_timestamp()) as last_seen,
@@ -7213,7 +7178,7 @@ CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], 
       limit max_visited) recent
     where (states is null or recent.state = any (states))
       and (types is null or recent.type = any (types))
-      and (types is not null or not starts_with(recent.type, 'holdfast.'))
+      and (types is not null or not is_request(recent.type))
       and (queues is null or recent.queue = any (queues))
       and (only_tenant is null or recent.tenant = only_tenant)
       and (only_target is null or recent.target = only_target)
@@ -7782,7 +7747,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) IS 'Note a job that becomes dormant, or forget one that does not stay it.';
+COMMENT ON FUNCTION holdfast.note_dormancy(job holdfast.jobs, old_state text) IS 'Note a job that becomes dormant, or forget one that no longer is.';
 CREATE FUNCTION holdfast.note_dormant(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7874,7 +7839,7 @@ begin
   from jobs j
   join job_attempts a on a.job_id = j.id and a.attempt = j.attempt
   where j.id = any (ids)
-    and j.state not in ('success', 'dead', 'canceled')
+    and not has_ended(j.state)
     and (costs_attempt(a.outcome) or j.state = 'error')
     and a.finished_at < (select s.applied_at from schema_steps s where s.step = 31)
     and not exists (select from failing f where f.job_id = j.id);
@@ -7997,7 +7962,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) IS 'Open a circuit by hand, for so many seconds, after which it is tried again; or, with null, until somebody resets it.';
+COMMENT ON FUNCTION holdfast.open_circuit(name text, tenant text, seconds double precision, by text, reason text, by_key uuid) IS 'Open a circuit by hand for some seconds, after which it is tried again; or, with null, until somebody resets it.';
 CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RETURNS uuid[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -8015,7 +7980,7 @@ CREATE FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) RET
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
       and (
         j.state in ('queued', 'running', 'scheduled', 'retry', 'created', 'paused', 'error')
-        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
+        or has_ended(j.state) and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 ALTER FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.open_on_pages(first_page bigint, max_pages integer) IS 'The open jobs on some pages of the table, and jobs that somebody ended by hand without the rest: nothing would ever retire them, and they would keep their dedup key.';
@@ -8031,7 +7996,7 @@ CREATE FUNCTION holdfast.open_run(schedule_id bigint) RETURNS uuid
     order by f.fire_at desc
     limit 100) run
   join jobs j on j.id = run.job_id
-  where j.state not in ('success', 'dead', 'canceled')
+  where not has_ended(j.state)
   limit 1
 $$;
 ALTER FUNCTION holdfast.open_run(schedule_id bigint) OWNER TO holdfast_owner;
@@ -8455,7 +8420,7 @@ CREATE FUNCTION holdfast.pending_text(id uuid) RETURNS text
     AS $$
   select format('; a request to %s it%s %s', d.decision, told(left(d.by, 500), null, left(d.note, 1000)), case
     when is_maintained() then 'is carried out in a moment'
-    else 'was accepted, but no process does maintenance that would carry it out' end)
+    else 'was accepted, but no process does maintenance to carry it out' end)
   from pending_decision(pending_text.id) d
 $$;
 ALTER FUNCTION holdfast.pending_text(id uuid) OWNER TO holdfast_owner;
@@ -8892,13 +8857,13 @@ CREATE FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) RETURNS TAB
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
   from unnest(tenants, job_ids) as asked (tenant, id)
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 ALTER FUNCTION holdfast.public_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
@@ -9019,7 +8984,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) IS 'Make a schedule, or (`replace`) change the one with this name.';
+COMMENT ON FUNCTION holdfast.put_schedule(definition jsonb, tenant text, replace boolean, by text, note text, by_key uuid) IS 'Create a schedule, or (`replace`) change the one with this name.';
 CREATE FUNCTION holdfast.query_condition(tree jsonb) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9056,10 +9021,7 @@ CREATE FUNCTION holdfast.quiet_worker(worker text, by text, note text DEFAULT NU
 declare
   before workers;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever quiets a worker must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select w.* into before from workers w where w.id = quiet_worker.worker for update;
   if not found then
     return null;
@@ -9075,7 +9037,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) IS 'Tell a worker to claim no more: it hears of it with its next heartbeat, and what it runs goes on.';
+COMMENT ON FUNCTION holdfast.quiet_worker(worker text, by text, note text, by_key uuid) IS 'Tell a worker to stop claiming: it learns of this with its next heartbeat, and its running jobs continue.';
 CREATE FUNCTION holdfast.quoted(value text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9206,10 +9168,10 @@ declare
   why      text;
   entry    ready;
 begin
-  if starts_with(job.type, 'holdfast.') then
+  if is_request(job.type) then
     return query select 'request', case
       when is_maintained() then 'is a request that maintenance carries out in a moment'
-      else 'is a request, but no process does maintenance that would carry it out' end,
+      else 'is a request, but no process does maintenance to carry it out' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -9238,8 +9200,8 @@ begin
   end if;
   if not all_open(array[job.stream]) then
     return query select 'reopening', case
-      when is_maintained() then 'came back after its queue had been idle, which is offered to workers again in a moment'
-      else 'came back after its queue had been idle, but no process does maintenance that would offer it to workers again' end,
+      when is_maintained() then 'came back after its queue had been idle; the queue is offered to workers again in a moment'
+      else 'came back after its queue had been idle, but no process does maintenance to offer it to workers again' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -9261,7 +9223,7 @@ begin
   if found then
     return;
   elsif is_parked(entry.stream) then
-    return query select 'starting', 'waited for a permit of its key and is let go on in a moment',
+    return query select 'starting', 'waited for a permit of its key and starts in a moment',
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -9514,7 +9476,7 @@ begin
   if twice then
     raise exception 'the ids of a batch must differ' using errcode = 'HF002';
   elsif coalesce(cardinality(positions), 0) + cardinality(taken) <> cardinality(types) then
-    raise exception 'not every job of a batch found its place';
+    raise exception 'some jobs of a batch were neither recorded nor answered';
   end if;
   if woken is not null then
     perform wake('ready', woken);
@@ -9569,12 +9531,12 @@ begin
       end if;
       select j.* into job
       from jobs j
-      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+      where j.id = wanted and (only_tenant is null or j.tenant = only_tenant) and not is_request(j.type);
       answer := case
         when not found then 'not-found'
         when verb = 'retry' and job.state <> 'dead' and is_erased(job.id) then 'not-possible'
-        when verb in ('delete', 'retry') and job.state in ('success', 'dead', 'canceled') then 'accepted'
-        when job.state in ('success', 'dead', 'canceled') then 'already-final'
+        when verb in ('delete', 'retry') and has_ended(job.state) then 'accepted'
+        when has_ended(job.state) then 'already-final'
         when verb in ('cancel', 'delete') then 'accepted'
         when verb = 'pause' and job.state in ('scheduled', 'queued', 'running', 'retry', 'paused') then 'accepted'
         when verb = 'resume' and job.state in ('paused', 'error') then 'accepted'
@@ -9609,7 +9571,7 @@ begin
             when 'cancel' then concat_ws(' ', wanted, case when resolves then 'resolve' end, flagged)
           end))],
         job.tenant, by, null) r;
-      if decision is not null and flagged is null and job.state not in ('success', 'dead', 'canceled') then
+      if decision is not null and flagged is null and not has_ended(job.state) then
         perform note_decision(wanted, created, decision, by, note, message);
       end if;
       perform wake('duty', array[0]);
@@ -9698,7 +9660,7 @@ CREATE FUNCTION holdfast.refuse_audit_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 begin
-  raise exception 'the audit log is only ever added to' using errcode = 'HF001';
+  raise exception 'entries of the audit log cannot be changed or deleted' using errcode = 'HF001';
 end
 $$;
 ALTER FUNCTION holdfast.refuse_audit_change() OWNER TO holdfast_owner;
@@ -9785,7 +9747,7 @@ CREATE FUNCTION holdfast.refuse_no_tenant(tenant text) RETURNS void
     AS $$
 begin
   if coalesce(tenant, '') = '' then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
 end
 $$;
@@ -9965,7 +9927,7 @@ begin
   select asked.id, case
     when asked.id = any (moved) then 'released'
     when j.id is null then 'not-found'
-    when j.state in ('success', 'dead', 'canceled') then 'already-final'
+    when has_ended(j.state) then 'already-final'
     else 'not-held'
   end
   from unnest(job_ids) as asked (id)
@@ -10058,7 +10020,7 @@ begin
     from visited v
     where not exists (
       select from jobs j
-      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created'))
+      where j.id = v.job_id and j.state <> 'created' and not has_ended(j.state))
   )
   select fault.tenants, fault.targets, (select array[v.tenant, v.target] from visited v where v.number = max_rows)
   into tenants, targets, reached
@@ -10112,7 +10074,7 @@ begin
   if known.progress_count::numeric + coalesce(jsonb_array_length(items), 0) + progress > 9223372036854775807
     or coalesce(jsonb_array_length(items), 0)::numeric + progress > 9223372036854775807
   then
-    raise exception 'the progress of a job adds up to at most 9223372036854775807' using errcode = 'HF002';
+    raise exception 'the total progress of a job must be at most 9223372036854775807' using errcode = 'HF002';
   end if;
   if jsonb_array_length(items) > 0 then
     -- In the order of their keys, so that two reports to one collection cannot wait for each other. The numbers follow
@@ -10238,7 +10200,7 @@ begin
   outcome := case
     when letter.job_id is null or job.id is null then 'not-found'
     when letter.requeued_as is not null then 'repeated'
-    when starts_with(job.type, 'holdfast.') then 'request'
+    when is_request(job.type) then 'request'
     when is_erased(job.id) then 'erased'
     else 'requeued'
   end;
@@ -10332,7 +10294,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) IS 'Close a circuit, whatever it is, and begin to count anew.';
+COMMENT ON FUNCTION holdfast.reset_circuit(name text, tenant text, by text, reason text, by_key uuid) IS 'Close a circuit, whatever its state, and reset its counts.';
 CREATE FUNCTION holdfast.resign(name text, candidate text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10389,7 +10351,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Let a schedule fire again, from now on: what it would have fired while it was paused is left out.';
+COMMENT ON FUNCTION holdfast.resume_schedule(name text, tenant text, by text, note text, by_key uuid) IS 'Let a schedule fire again, from now on: fire times during the pause are skipped.';
 CREATE FUNCTION holdfast.resume_scope(kind text, name text, by text, note text DEFAULT NULL::text, by_key uuid DEFAULT NULL::uuid, only_by text DEFAULT NULL::text) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10723,9 +10685,8 @@ begin
   select k.* into old
   from api_keys k
   where k.id = old_id
-    and k.revoked_at is null
     and k.replaced_by is null
-    and coalesce(k.expires_at > now(), true)
+    and is_valid_key(k.revoked_at, k.expires_at)
   for update;
   if not found then
     return;
@@ -10934,7 +10895,7 @@ begin
           from jobs j
           %s
           limit $4) j
-        where not starts_with(j.type, 'holdfast.') and %s
+        where not is_request(j.type) and %s
         limit $3) page
       $q$, walk, condition)
     into found_ids
@@ -10960,7 +10921,7 @@ begin
               %s
               limit $4) j
             window walk as (order by j.id desc)) j
-          where not starts_with(j.type, 'holdfast.')
+          where not is_request(j.type)
           offset 0) seen
         where seen.fits is distinct from false
         limit $3) page
@@ -11907,7 +11868,7 @@ begin
     left join job_types t on t.name = s.type
     cross join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
     join shut on shut.kind = subject.kind and shut.name = subject.name
-    where not starts_with(s.type, 'holdfast.')
+    where not is_request(s.type)
     union
     select s.id
     from unnest(asked) as line (id)
@@ -12000,7 +11961,7 @@ begin
         when 'misplaced' then 'runs without a lease, which maintenance mends'
         when 'lapsed' then format('ran on worker %s, whose lease lapsed at %s, %s', lease.worker, moment(lease.expires_at),
           case when is_maintained() then 'and is taken back by the next sweep'
-            else 'but no process does maintenance that would take it back' end)
+            else 'but no process does maintenance to take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
           || case when code = 'interrupted' then format(
             case when lease.verdict is null then ' and was told to %s%s' else ' and was %s%s, but its handler has not ended yet' end,
@@ -12116,7 +12077,7 @@ CREATE FUNCTION holdfast.stop(worker text, job_ids uuid[], attempts integer[], o
     AS $$
 begin
   if exists (select from unnest(outcomes) as o (outcome) where coalesce(outcome, '') not in ('canceled', 'paused')) then
-    raise exception 'a stopped attempt is canceled or paused' using errcode = 'HF002';
+    raise exception 'the outcome of a stopped attempt must be canceled or paused' using errcode = 'HF002';
   end if;
   return query
   select * from settle(named(worker), job_ids, attempts, outcomes, null, null, notes, null, null, null, null);
@@ -12319,7 +12280,7 @@ declare
   asked     integer := coalesce(cardinality(types), 0);
 begin
   if asked = 0 or array_position(tenants, null) is not null or array_position(tenants, '') is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   elsif array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
     <> array_fill(asked, array[5]) then
     raise exception 'all lists must have the same length' using errcode = 'HF002';
@@ -12875,7 +12836,7 @@ begin
 end
 $$;
 ALTER FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) IS 'May this attempt call a service whose circuit was not closed when its worker last looked? Answers the state of the circuit now, and whether the attempt has a permit for a probe.';
+COMMENT ON FUNCTION holdfast.try_probe(worker text, job_id uuid, attempt integer, tenant text, name text) IS 'Whether this attempt may call a service whose circuit was not closed when its worker last looked.';
 CREATE FUNCTION holdfast.turn_bulk() RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -13266,7 +13227,7 @@ CREATE FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) RETURNS TA
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
@@ -13283,7 +13244,7 @@ begin
     where j.state in ('paused', 'error', 'canceled')
       and e.job_id = j.id
       and (e.event = j.state or (j.state = 'canceled' and e.event = 'resolved'))) said
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 ALTER FUNCTION holdfast.visible_jobs(tenants text[], job_ids uuid[]) OWNER TO holdfast_owner;
@@ -13380,6 +13341,25 @@ end
 $$;
 ALTER FUNCTION holdfast.wake_again(streams integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.wake_again(streams integer[]) IS 'Serve streams to which jobs have returned, in case they were forgotten, and notify workers.';
+CREATE FUNCTION holdfast.whole_walk(step text, enough integer DEFAULT NULL::integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  place  text[];
+  mended integer;
+  total  integer := 0;
+begin
+  loop
+    execute format('select w.mended, w.reached from %I($1) w', step) into mended, place using place;
+    total := total + mended;
+    exit when place is null or total >= enough;
+  end loop;
+  return total;
+end
+$_$;
+ALTER FUNCTION holdfast.whole_walk(step text, enough integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.whole_walk(step text, enough integer) IS 'Take the steps of a walk until it has ended or has mended enough.';
 CREATE FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) RETURNS jsonb[]
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -14663,6 +14643,7 @@ REVOKE ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], c
 GRANT ALL ON FUNCTION holdfast.hand_back_unheard(worker text, job_ids uuid[], claimed_until timestamp with time zone, before_number bigint) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.hand_out(permits holdfast.claim_permit[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hand_verbs() FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.has_ended(state text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_keys(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
@@ -14680,9 +14661,11 @@ REVOKE ALL ON FUNCTION holdfast.is_parked(stream integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_quiet(worker text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.is_quiet(worker text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.is_rate(gate text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_request(type text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_small(value jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_storable(value jsonb, most bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_troubled(circuit holdfast.circuits) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_valid_key(revoked_at timestamp with time zone, expires_at timestamp with time zone) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_verdict(decision text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.issue_events_token(digest bytea, job_id uuid, seconds double precision) TO holdfast_client;
@@ -15108,6 +15091,7 @@ REVOKE ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) FROM PU
 GRANT ALL ON FUNCTION holdfast.waiting_jobs(tenant text, up_to integer) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.wake(channel text, topics integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.wake_again(streams integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.whole_walk(step text, enough integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.with_lineage(options jsonb[], tenant text, taken integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.work_left(streams integer[]) FROM PUBLIC;

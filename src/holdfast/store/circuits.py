@@ -33,6 +33,10 @@ class CircuitAnswer(NamedTuple):
     fault: str | None = None
 
 
+def _answer(row: Mapping[str, Any], **more: Any) -> CircuitAnswer:
+    return CircuitAnswer(row["state"], row["generation"], row["wait_seconds"], row["spread_seconds"], **more)
+
+
 class CircuitStore:
     """What a worker tells and asks, in the role `worker`."""
 
@@ -43,21 +47,13 @@ class CircuitStore:
         """Report what was counted, and learn how these circuits (tenant, name) are."""
         rows = await self._session.rows("sync_circuits", self._worker, json.dumps(list(reports)))
         return {
-            (row["tenant"], row["name"]): CircuitAnswer(
-                row["state"],
-                row["generation"],
-                row["wait_seconds"],
-                row["spread_seconds"],
-                troubled=row["troubled"],
-                fault=row["fault"],
-            )
-            for row in rows
+            (row["tenant"], row["name"]): _answer(row, troubled=row["troubled"], fault=row["fault"]) for row in rows
         }
 
     async def try_probe(self, owner: Owner, circuit: Key) -> CircuitAnswer:
         """Whether an attempt may call while the circuit is not closed."""
         (row,) = await self._session.rows("try_probe", self._worker, *owner, *circuit)
-        return CircuitAnswer(row[0], row[1], row[3], row[4], granted=row[2])
+        return _answer(row, granted=row["granted"])
 
     async def end_probe(
         self, owner: Owner, circuit: Key, generation: int, ending: Ending, error: str | None
@@ -65,7 +61,7 @@ class CircuitStore:
         """Record how a probe ended; None if the circuit is gone."""
         told = *owner, *circuit, generation, _SUCCEEDED[ending], error
         for row in await self._session.rows("end_probe", self._worker, *told):
-            return CircuitAnswer(*row)
+            return _answer(row)
         return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import groupby, repeat
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, Unpack
@@ -48,6 +48,10 @@ class Recorder(Protocol):
     async def enqueue(self, intents: Sequence[Intent], /) -> list[Enqueued]:
         """Record intents, in order."""
         ...
+
+    async def enqueue_each(self, intents: Sequence[Intent], /) -> list[Enqueued | HoldfastError]:
+        """Record intents, each by itself: an error of one of them is its own answer."""
+        return await _one_by_one(self.enqueue, intents)
 
 
 class JobStore:
@@ -106,13 +110,9 @@ class JobStore:
 
     async def enqueue_each(self, intents: Sequence[Intent]) -> list[Enqueued | HoldfastError]:
         """Record intents, each by itself: an error of one of them is its own answer."""
-        answers: list[Enqueued | HoldfastError] = []
-        for intent in intents:
-            try:
-                answers += await self.enqueue([intent])
-            except HoldfastError as fault:
-                answers.append(fault)
-        return answers
+        if self._recorder is not None:
+            return await self._recorder.enqueue_each(intents)
+        return await _one_by_one(self.enqueue, intents)
 
     async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:
         """Record jobs of one type without options except for the queue; each statement up to a number of bytes."""
@@ -221,6 +221,19 @@ class JobStore:
         """Violations of the invariants: (invariant, job, detail)."""
         rows = await self._session.rows("verify", limit)
         return [(row["invariant"], row["job_id"], row["detail"]) for row in rows]
+
+
+async def _one_by_one(
+    enqueue: Callable[[Sequence[Intent]], Awaitable[list[Enqueued]]], intents: Sequence[Intent]
+) -> list[Enqueued | HoldfastError]:
+    """The answer to each intent, or its error, if they are recorded one after the other."""
+    answers: list[Enqueued | HoldfastError] = []
+    for intent in intents:
+        try:
+            answers += await enqueue([intent])
+        except HoldfastError as fault:
+            answers.append(fault)
+    return answers
 
 
 def _batches(intents: Sequence[Intent]) -> Iterator[tuple[tuple[str, str | None], list[Intent]]]:

@@ -36,7 +36,7 @@ from holdfast.lifecycle.shared import start_shared
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.store.database import Backoff, Database
-from holdfast.store.jobs import JobStore
+from holdfast.store.jobs import Recorder
 from holdfast.store.lines import Lines
 from holdfast.store.tenancy import TenancyStore
 
@@ -84,11 +84,10 @@ class _Waiting:
         refuse(self.answer, fault)
 
 
-class Submissions(JobStore):
-    """Records jobs for the control plane. All other methods of a store use the session."""
+class Submissions(Recorder):
+    """Records jobs for the control plane."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database)
         self._tenancy = TenancyStore(database)
         self._lines = Lines[_Waiting]()
         #: The tenants of each statement under way.
@@ -134,10 +133,6 @@ class Submissions(JobStore):
             for waiting in asked:
                 waiting.answer.cancel()
         return [waiting.answered() for waiting in asked]
-
-    async def enqueue_alike(self, job_type: str, payloads: list[str], *, queue: str | None) -> list[Enqueued]:
-        """Never used: a submission always names a tenant."""
-        raise InvalidInput(f"{len(payloads)} jobs of {job_type} (queue {queue}) were submitted without a tenant")
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = start_shared(work, name="submissions")

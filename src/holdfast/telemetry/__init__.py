@@ -1,1 +1,1 @@
-"""What can happen, and who hears of it: events, a bus, and a narrator that turns them into log lines."""
+"""Events: what can happen, the bus that delivers it to subscribers, and the narrator that logs it."""

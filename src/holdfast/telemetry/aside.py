@@ -1,4 +1,4 @@
-"""Tells others without waiting for them: whoever hears of an event, or writes a log line, may take for ever.
+"""Publishes events and log lines without waiting: subscribers and log handlers may take any time.
 
 What keeps a worker alive (the lease keeper's thread) calls no foreign code itself. Not even a log line: a handler of
 `logging` may wait for a lock that a stuck job holds, for a full pipe, or for a server that does not answer.

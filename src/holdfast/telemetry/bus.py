@@ -19,15 +19,15 @@ _log = logging.getLogger("holdfast")
 
 
 class Teller(Protocol):
-    """Whatever can be told of an event."""
+    """Accepts events."""
 
     def emit(self, event: Event) -> None:
-        """Tell whoever wants to hear of it."""
+        """Pass an event on to its subscribers."""
         ...
 
 
 class Bus:
-    """Who hears of what happens in this process."""
+    """The subscribers to events of this process."""
 
     def __init__(self) -> None:
         self._subscribers: list[tuple[Callable[[Any], object], tuple[type[Event], ...], Callable[[], bool]]] = []
@@ -67,6 +67,6 @@ class Bus:
 
 
 def _tell(error: BaseException) -> None:
-    # As text: whoever formats log lines could fail by the error as well.
+    # As text: formatting the error in a log line could fail as well.
     with contextlib.suppress(Exception, SystemExit):
         _log.error("a subscriber failed: %s", traceback_of(error))

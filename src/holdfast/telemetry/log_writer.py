@@ -1,8 +1,8 @@
-"""Log lines reach standard error through a thread of their own: whoever logs never waits for those who read them.
+"""Writes log lines to standard error in a separate thread, so that the code that logs never waits for readers.
 
 1. A pipe that nobody reads, or a stopped terminal, would block the event loop in its next log line.
-2. Lines are formatted by whoever logs and written whole, in the order in which they came. Short ones are written
-   together, up to what a pipe takes at once: processes that share a pipe do not cut each other's lines.
+2. Lines are formatted in the thread that logs, and written whole, in the order in which they came. Short ones are
+   written together, up to what a pipe takes at once: processes that share a pipe do not cut each other's lines.
 3. Only so much may wait. Then all that follows is dropped until nothing waits any more, and the log says how many lines
    are missing, at the place where they are missing.
 4. At the end, and before the process is replaced, what waits is written, for a second at most (`flush`).

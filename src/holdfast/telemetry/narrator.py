@@ -77,7 +77,7 @@ _FIELDS = {kind: tuple(field.name for field in fields(kind)) for kind in NARRATE
 
 def set_up_logging(form: str, level: str) -> None:
     """Log lines of this process go to standard error, as `form` says (json, text, or what fits the place)."""
-    # Whoever took its place, a progress bar say, is to see the lines.
+    # Something that replaced it, such as a progress bar, has to see the lines.
     own = sys.stderr is not None and sys.stderr is sys.__stderr__
     handler = LogWriter(sys.stderr.fileno()) if own else logging.StreamHandler(sys.stderr)
     as_text = form == "text" or (form == "auto" and sys.stderr.isatty())

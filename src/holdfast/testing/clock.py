@@ -29,14 +29,14 @@ class Clock:
     def freeze(self, at: datetime | None = None) -> datetime:
         """Stop time, now or at a given moment."""
         if at is not None and at.tzinfo is None:
-            raise InvalidInput("the moment needs a time zone, such as datetime(2030, 1, 1, tzinfo=UTC)")
+            raise InvalidInput("the time needs a time zone, such as datetime(2030, 1, 1, tzinfo=UTC)")
         return self._set(partial(self._kit.freeze, at))
 
     def advance(self, by: float | timedelta) -> datetime:
         """Move time on by seconds or a timedelta, whether it stands or flows."""
         seconds = by.total_seconds() if isinstance(by, timedelta) else float(by)
         if seconds < 0:
-            raise InvalidInput("time can be moved on, not back; `freeze(at=...)` puts it anywhere")
+            raise InvalidInput("time can only be moved forward; `freeze(at=...)` sets it to any moment")
         return self._set(partial(self._kit.advance, seconds))
 
     def unfreeze(self) -> datetime:

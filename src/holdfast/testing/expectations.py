@@ -40,7 +40,7 @@ class Expectation:
         if unknown:
             near = nearest(unknown[0], Expected.__annotations__)
             advice = f"did you mean {near!r}?" if near else f"known are {', '.join(Expected.__annotations__)}"
-            raise InvalidInput(f"nothing is known of {unknown[0]!r}; {advice}")
+            raise InvalidInput(f"unknown option {unknown[0]!r}; {advice}")
         self.type = job_type.name if isinstance(job_type, Handler) else job_type
         self._expected = dict(expected)
         self._tolerance = tolerance if isinstance(tolerance, timedelta) else timedelta(seconds=tolerance)

@@ -75,7 +75,7 @@ class Sandbox:
         app.config = self._bound_config(app.config)
         if app.config.database_url != self.url:
             app.config = before[0]
-            raise HoldfastError(f"{type(app).__name__} does not let itself be bound to a test database")
+            raise HoldfastError(f"{type(app).__name__} cannot be bound to a test database")
         app.client = app.client.with_store(JobStore(self.api))
         app._sync = self._sync_of(app)
         try:

@@ -2,8 +2,8 @@
 
 1. with keys: `Authorization: Bearer …`, for the key's tenant and scopes; for the events of one job also `?token=…`,
    because a browser's EventSource sends no header;
-2. without any key in the database: whoever calls from this machine, under a name of its own, for the tenant `default`;
-3. mounted in an application: with keys, or whoever its guard lets pass, for the tenant `default`.
+2. without any key in the database: callers on this machine that use one of its own names, for the tenant `default`;
+3. mounted in an application: with keys, or callers whom its guard admits, for the tenant `default`.
 
 Without a key (2 and 3), requests of other sites' pages are refused. Those who wait are looked at again: a stream or a
 wait ends when a new request of the same caller would be refused, and so does a request whose body came slowly. A guard

@@ -123,7 +123,7 @@ class Bounded(Heads):
             if self._in_body and not self.cycle.response_complete:
                 if len(self._waiting) > SLICE:
                     self.flow.pause_reading()
-                self.cycle.message_event.set()  # whoever waits for the body asks again
+                self.cycle.message_event.set()  # the reader of the body asks again
                 return
             if not self._may_parse():
                 self.flow.pause_reading()
@@ -149,7 +149,7 @@ class Bounded(Heads):
         if self.drops or under_way is None or under_way.response_started or asks_to_wait(under_way.scope["headers"]):
             return False
         self._half_closed = self.loop.call_later(_HALF_CLOSED_SECONDS, self.transport.abort)
-        self.cycle.message_event.set()  # whoever waits for the body asks again
+        self.cycle.message_event.set()  # the reader of the body asks again
         return True
 
     def on_headers_complete(self) -> None:

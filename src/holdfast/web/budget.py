@@ -1,8 +1,9 @@
-"""Work for which each round of the event loop has a little time: whoever comes when it is used up waits in line.
+"""A time budget for some work in each round of the event loop; work that finds it used up waits in line.
 
-What is done is measured, not estimated: no shape of input is dearer than it counts. Whoever came last and whoever has
-waited longest go on by turns. From one end alone, a line whose oldest members give way to newcomers (see
-holdfast.web.throng) would lose them just before their turn; and whoever has begun comes back last, and so ends soon.
+The time is measured, not estimated, so no input costs more than it is charged. The line is served from both ends in
+turn, the newest and the longest waiting: served from the front alone, a line whose oldest members are closed to make
+room (see holdfast.web.throng) would lose them just before their turn. Work that has begun comes back as the newest, and
+so ends soon.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cursors: where a page ended, as an opaque text that callers send back.
 
 It holds nothing but the position of the last thing that the caller was shown, or of one that is theirs: ids, numbers
-and times of other tenants never come here. So there is nothing to hide in it, and whoever makes one up gets a page of
-their own things.
+and times of other tenants never come here. So there is nothing to hide in it, and a caller who makes one up gets a
+page of their own data.
 """
 
 from __future__ import annotations

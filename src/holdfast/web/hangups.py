@@ -1,7 +1,7 @@
 """Clients that go away while nothing is read from them: the event loop only reports the end of a connection it reads.
 
 A connection is not read while requests wait in line, or while a body waits for its route. A wait or a stream under way
-would keep its place for up to a minute. So whoever has not been read from for a second is looked at every second.
+would keep its place for up to a minute. So connections that were not read for a second are checked every second.
 """
 
 from __future__ import annotations

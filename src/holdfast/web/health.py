@@ -1,7 +1,7 @@
 """`/livez`: this process answers. `/readyz`: a job could be recorded now, and this process is not about to stop.
 
 An answer is at most a second old: one write serves all callers, so that probes cost the database next to nothing.
-Probes bypass the framework: whoever has no key may send as many of them as of anything else.
+Probes bypass the framework, so callers without a key can send many of them cheaply.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What costs more than it should is done for a few connections in each round of the loop; the others wait in line."""
+"""Limits expensive work to a few connections in each round of the event loop; the others wait in line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Ration"]
 
 
 class Ration:
-    """`most` in a round; rounds are at least so many seconds apart."""
+    """Allows `most` in a round; rounds are at least some seconds apart."""
 
     def __init__(self, most: int, seconds: float = 0.0) -> None:
         self._most, self._seconds = most, seconds

@@ -1,6 +1,6 @@
 """The HTTP server: a listener that drains, over the app with its routes.
 
-Without keys whoever reaches the server may use it: then it serves on loopback addresses only.
+Without keys, everybody who can reach the server may use it, so it then serves only on loopback addresses.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def address(listener: socket.socket) -> str:
 class Server(uvicorn.Server):
     """Serves until told to stop. Told again, it does not wait for requests under way.
 
-    With a delay it first goes on as before and only says on /readyz that it will stop, so that whoever shares out
-    requests has chosen another server before this one refuses any.
+    With a delay, it first continues as before and only reports on /readyz that it will stop, so that a load balancer
+    chooses another server before this one refuses requests.
     """
 
     def __init__(self, hf: Holdfast, *, keys_only: bool = False) -> None:

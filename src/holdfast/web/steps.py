@@ -9,7 +9,7 @@ in one thread, one after the other, so forty busy callers of one tenant would be
    so that a light caller finds the loop, the connections and the processor idle more often than not. Among tenants
    that all ask for much, and for a tenant alone, no time is left unused.
 3. Until its key is known to be a tenant's, a request is a stranger's. All strangers together are one party, however
-   many addresses they come from; within it, addresses take turns, and whoever has begun goes before most who have not.
+   many addresses they come from; within it, addresses take turns, and requests that have begun go before most others.
    While a tenant is about, strangers have a smaller share than a tenant.
 4. A request with what may be a key (an applicant's) does not wait in line until it is known whether it is one: keys
    are looked up together, which costs less than to accept a connection. Then it is a tenant's, or a stranger's.

@@ -1,9 +1,9 @@
-"""Connections of which there may be only so many: which one gives way to another.
+"""A bounded set of connections: decides which one is closed to make room for another.
 
-It is the one on which nothing has happened for longest. One that is at work counts like one that waits: otherwise a
-client that has just connected would give way to those that never stop sending. But if an address has more than an
-eighth of all there may be, the one with the most gives up one of its own: whoever opens very many connections from a
-few addresses closes only those.
+It is the connection on which nothing has happened for longest. A busy connection counts like a waiting one: otherwise
+clients that never stop sending would push out a client that has just connected. But if an address has more than an
+eighth of the limit, the address with the most connections gives up one of its own: a client that opens very many
+connections from a few addresses closes only its own.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class _Hold:
         self._task.cancel()
         await asyncio.wait({self._task}, timeout=_CANCEL_SECONDS)
         if not self._task.done():
-            _log.warning("the app's lifespan does not end, not even when it is canceled; it is left behind")
+            _log.warning("the app's lifespan does not end, even when canceled; the worker stops without it")
 
 
 async def _first(*awaited: asyncio.Future[Any], stop: asyncio.Event, seconds: float | None = None) -> None:

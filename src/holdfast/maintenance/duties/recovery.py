@@ -9,7 +9,8 @@ from uuid import UUID
 
 from holdfast.errors import HoldfastError
 from holdfast.maintenance.duty import Duty, Next, Urgency
-from holdfast.store.maintenance import JudgedLease, MaintenanceStore
+from holdfast.store.maintenance import MaintenanceStore
+from holdfast.store.maintenance_answers import JudgedLease
 from holdfast.telemetry.events import AttemptEnded, Mended, SweepPostponed
 
 __all__ = ["Recovery"]

@@ -15,7 +15,8 @@ from holdfast.definitions.schedule import Times, times_of
 from holdfast.errors import InvalidInput
 from holdfast.maintenance.duties.walks import Walk
 from holdfast.maintenance.duty import Duty, Next, Urgency
-from holdfast.store.maintenance import DueSchedule, MaintenanceStore, ScheduleDecision
+from holdfast.store.maintenance import MaintenanceStore
+from holdfast.store.maintenance_answers import DueSchedule, ScheduleDecision
 from holdfast.telemetry.events import ScheduleFailed, ScheduleMissed
 
 __all__ = ["FireSchedules", "ForgetFires", "RetireSchedules"]

@@ -7,7 +7,8 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from holdfast.maintenance.duty import Duty, Next, Urgency
-from holdfast.store.maintenance import MaintenanceStore, Walked
+from holdfast.store.maintenance import MaintenanceStore
+from holdfast.store.maintenance_answers import Walked
 from holdfast.telemetry.events import Mended
 
 __all__ = ["Walk", "rest"]

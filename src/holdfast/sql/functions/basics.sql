@@ -91,6 +91,21 @@ as $$
   end
 $$;
 
+-- Whether a job in this state has ended: nothing moves it any more. The guard and `verify`, which judge all others, say so
+-- by themselves; holdfast.model.states has the same in Python, and a test proves them equal. Pure.
+create or replace function has_ended(state text) returns boolean
+language sql immutable parallel safe
+as $$
+  select state in ('success', 'dead', 'canceled')
+$$;
+
+-- Whether jobs of this type are requests (see requests.sql). Clients cannot use such a name. Pure.
+create or replace function is_request(type text) returns boolean
+language sql immutable parallel safe
+as $$
+  select starts_with(type, 'holdfast.')
+$$;
+
 -- What becomes of a running job, given what happened to its attempt. `interrupt` is what somebody has decided about it
 -- meanwhile: pause, cancel or resolve, or an operator's verdict (see by_hand.sql). Pure; every rule is here.
 create or replace function next_state(

@@ -53,7 +53,7 @@ begin
       case tree ->> 'json' when 'result' then 'result' else 'payload' end, place || 'path'::text);
     -- A number comes as text, with all its digits. Its exponent is bounded, because it is expanded for every job.
     if tree ? 'number' and (tree ->> 'number' ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?0*[0-9]{1,4})?$') is not true then
-      raise exception 'a query has a number that is not one' using errcode = 'HF002';
+      raise exception 'a number in a query is not valid' using errcode = 'HF002';
     end if;
     compared := case
       when tree ? 'number' then format('to_jsonb((%s)::numeric)', term_at(place || 'number'::text))
@@ -82,15 +82,15 @@ begin
     when 'running' then $x$case when j.state = 'running' then greatest(0, extract(epoch from now() - j.started_at)) end$x$
   end;
   if operand is null or op is null then
-    raise exception 'a query does not know %', coalesce(field, 'this') using errcode = 'HF002';
+    raise exception 'unknown field % in a query', coalesce(field, '(none)') using errcode = 'HF002';
   elsif field in ('attempt', 'failures', 'priority', 'age', 'wait', 'running') then
     if jsonb_typeof(tree -> 'value') is distinct from 'number' then
-      raise exception '% is compared with a number', field using errcode = 'HF002';
+      raise exception '% must be compared with a number', field using errcode = 'HF002';
     end if;
     return format('%s %s (%s)::numeric', operand, op, term_at(place || 'value'::text));
   elsif field = 'acknowledged' then
     if jsonb_typeof(tree -> 'value') is distinct from 'boolean' or op <> '=' then
-      raise exception 'acknowledged is true or false' using errcode = 'HF002';
+      raise exception 'acknowledged must be true or false' using errcode = 'HF002';
     end if;
     return format('%s = (%s)::boolean', operand, term_at(place || 'value'::text));
   elsif field in ('created', 'updated', 'finished', 'run_at') then
@@ -199,7 +199,7 @@ begin
           from jobs j
           %s
           limit $4) j
-        where not starts_with(j.type, 'holdfast.') and %s
+        where not is_request(j.type) and %s
         limit $3) page
       $q$, walk, condition)
     into found_ids
@@ -225,7 +225,7 @@ begin
               %s
               limit $4) j
             window walk as (order by j.id desc)) j
-          where not starts_with(j.type, 'holdfast.')
+          where not is_request(j.type)
           offset 0) seen
         where seen.fits is distinct from false
         limit $3) page

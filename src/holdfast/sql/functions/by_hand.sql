@@ -6,7 +6,7 @@
 --    failed, with the operator's words as its error, and `next_state` reads the verdict.
 -- 2. A job that waits for its retry, or is held in error, dies at once. All other states forbid it: `hand_answer`.
 -- 3. If several decisions meet one attempt, the firmer one holds, else the first (`firmness`), also if the job was not
---    running yet (see pending.sql). Whoever comes too late is told which decision holds, and whose it is (`overruled`).
+--    running yet (see pending.sql). A decision that comes too late is answered with the one that holds, and who made it (`overruled`).
 --    The same verdict again is the same request.
 -- 4. Of several priorities, the one that was asked for last holds.
 
@@ -69,7 +69,7 @@ begin
     end if;
     select j.* into job
     from jobs j
-    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not starts_with(j.type, 'holdfast.');
+    where j.id = act_by_hand.id and (only_tenant is null or j.tenant = only_tenant) and not is_request(j.type);
     outcome := case when not found then 'not-found' else hand_answer(verb, verdict, job.state) end;
     exit when outcome <> 'accepted' or verdict is null;
     if job.state <> 'running' then
@@ -127,7 +127,7 @@ create or replace function hand_answer(verb text, verdict text, state text) retu
 language sql immutable parallel safe
 as $$
   select case
-    when state in ('success', 'dead', 'canceled') then 'already-final'
+    when has_ended(state) then 'already-final'
     when state = 'running' or verb = 'reprioritize' then 'accepted'
     when verdict in ('fail', 'kill') and state in ('retry', 'error') then 'accepted'
     else 'not-possible'
@@ -155,7 +155,7 @@ begin
       return 'not-found';
     elsif verb = 'expire-lease' and (job.state <> 'running' or job.attempt <> flagged) then
       return 'already-ended';
-    elsif job.state in ('success', 'dead', 'canceled') then
+    elsif has_ended(job.state) then
       return 'already-final';
     elsif verb = 'expire-lease' then
       if lease_expired(job.id, who, words) then

@@ -4,7 +4,7 @@
 -- worker that was killed or is frozen does not keep it. A claim has given a job of a type that names the circuit its
 -- permit already; other jobs ask for one when they call.
 
--- May this attempt call a service whose circuit was not closed when its worker last looked? Answers the state of the
+-- Whether this attempt may call a service whose circuit was not closed when its worker last looked. Answers the state of the
 -- circuit now, and whether the attempt has a permit for a probe.
 create or replace function try_probe(worker text, job_id uuid, attempt integer, tenant text, name text)
 returns table (

@@ -26,7 +26,7 @@ as $$
   limit max_circuits
 $$;
 
--- Close a circuit, whatever it is, and begin to count anew. An unknown one is made. Answers whether there was one.
+-- Close a circuit, whatever its state, and reset its counts. An unknown one is made. Answers whether there was one.
 create or replace function reset_circuit(name text, tenant text, by text, reason text default null, by_key uuid default null)
 returns boolean
 language plpgsql security definer
@@ -58,7 +58,7 @@ begin
 end
 $$;
 
--- Open a circuit by hand, for so many seconds, after which it is tried again; or, with null, until somebody resets it.
+-- Open a circuit by hand for some seconds, after which it is tried again; or, with null, until somebody resets it.
 -- An unknown one is made.
 create or replace function open_circuit(
   name text, tenant text, seconds double precision, by text, reason text default null, by_key uuid default null
@@ -92,7 +92,7 @@ begin
 end
 $$;
 
--- Refuse a change of a circuit without a name, or by nobody.
+-- Refuse a change of a circuit that does not name the circuit, or who makes it.
 create or replace function check_circuit_change(name text, tenant text, by text, reason text) returns void
 language plpgsql immutable
 set search_path from current
@@ -100,10 +100,7 @@ as $$
 declare
   fault text := circuit_name_fault(name, tenant);
 begin
-  perform check_texts(by, reason);
-  if by is null then
-    fault := coalesce(fault, 'whoever changes a circuit must be named');
-  end if;
+  perform check_signed(by, reason);
   if fault is not null then
     raise exception '%', fault using errcode = 'HF002';
   end if;

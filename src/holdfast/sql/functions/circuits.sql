@@ -95,7 +95,7 @@ begin
 end
 $$;
 
--- Make a circuit, or give it the policy that its code declares now. Answers why that is not possible, or null.
+-- Create a circuit, or give it the policy that its code declares now. Answers why that is not possible, or null.
 create or replace function join_circuit(tenant text, name text, policy jsonb) returns text
 language plpgsql
 set search_path from current
@@ -165,7 +165,7 @@ as $$
     coalesce(circuit.open_seconds, setting('CIRCUIT_OPEN_SECONDS')::double precision)
 $$;
 
--- Refuse reports that no worker of ours sends.
+-- Refuse malformed reports.
 create or replace function check_circuit_reports(worker text, asked jsonb) returns void
 language plpgsql immutable
 set search_path from current
@@ -174,22 +174,22 @@ declare
   wrong text;
 begin
   if coalesce(length(worker), 0) not between 1 and 255 then
-    raise exception 'a worker is named by 1 to 255 characters' using errcode = 'HF002';
+    raise exception 'the name of a worker must have 1 to 255 characters' using errcode = 'HF002';
   elsif jsonb_typeof(asked) is distinct from 'array' or jsonb_array_length(asked) > highest('circuits') then
     raise exception 'circuits must be a list of objects' using errcode = 'HF002';
   end if;
   select coalesce(
       case
         when jsonb_typeof(each) <> 'object' or jsonb_typeof(each -> 'tenant') is distinct from 'string'
-          or jsonb_typeof(each -> 'name') is distinct from 'string' then 'a circuit is an object with tenant and name'
+          or jsonb_typeof(each -> 'name') is distinct from 'string' then 'a circuit must be an object with tenant and name'
         when jsonb_typeof(each -> 'successes') is distinct from 'number'
           or jsonb_typeof(each -> 'failures') is distinct from 'number'
           or jsonb_typeof(each -> 'generation') is distinct from 'number'
-          then 'a circuit has its generation, successes and failures'
+          then 'a circuit must have generation, successes and failures'
         when (each ->> 'successes')::numeric not between 0 and 9007199254740991
           or (each ->> 'failures')::numeric not between 0 and 9007199254740991
           or (each ->> 'generation')::numeric not between 0 and 9007199254740991
-          then 'successes, failures and generation are whole numbers, 0 or more'
+          then 'successes, failures and generation must be whole numbers, 0 or more'
         else circuit_name_fault(each ->> 'name', each ->> 'tenant')
       end,
       (select bounds_fault(number.key, number.key, case jsonb_typeof(number.value)
@@ -215,7 +215,7 @@ as $$
   select case
     when coalesce(length(name), 0) not between 1 and 200 then 'the name of a circuit must have 1 to 200 characters'
     when unprintable(name) then 'the name of a circuit must not contain control characters'
-    when tenant is null or length(tenant) > 200 or unprintable(tenant) then 'the tenant of a circuit is not a name'
+    when tenant is null or length(tenant) > 200 or unprintable(tenant) then 'the tenant of a circuit must have at most 200 characters, and no control characters'
   end
 $$;
 

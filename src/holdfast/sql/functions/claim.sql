@@ -98,7 +98,7 @@ declare
   granted   record;
 begin
   if length(worker) > 255 then
-    raise exception 'a worker is named by at most 255 characters' using errcode = 'HF002';
+    raise exception 'the name of a worker must have at most 255 characters' using errcode = 'HF002';
   end if;
   if lease_seconds is not null then
     perform check_seconds('lease_seconds', 'lease', array[claim_jobs.lease_seconds]);
@@ -360,92 +360,6 @@ begin
 end
 $$;
 
--- Claim from whole streams.
-create or replace function claim_streams(
-  worker text, streams integer[], max_jobs integer, lease_seconds double precision
-) returns table (
-  job_id uuid, attempt integer, stream integer, rank integer, seq bigint, payload jsonb, correlation_id text,
-  target text, failures integer, max_attempts integer, created_at timestamptz, ready_at timestamptz,
-  claimed_at timestamptz, lease_seconds_given double precision)
-language sql
-set search_path from current
-as $$
-  select *
-  from claim_from(
-    worker, max_jobs, lease_seconds, streams,
-    array_fill(-1, array[cardinality(streams)]),
-    array_fill(0::bigint, array[cardinality(streams)]),
-    array_fill(2147483647, array[cardinality(streams)]))
-$$;
-
--- Claim one job by its id: when queued (and head of its target), when its retry is due, or when its lease
--- has lapsed. No row when it cannot be claimed.
-create or replace function claim_by_id(
-  worker text, id uuid, lease_seconds double precision default null, only_tenant text default null
-) returns table (
-  job_id uuid, attempt integer, type text, queue text, tenant text, payload jsonb, correlation_id text,
-  target text, lease_expires_at timestamptz)
-language plpgsql security definer
-set search_path from current
-as $$
-#variable_conflict use_column
-declare
-  job   jobs;
-  entry record;
-begin
-  select j.* into job
-  from jobs j
-  where j.id = claim_by_id.id
-    and (only_tenant is null or j.tenant = only_tenant)
-    and not starts_with(j.type, 'holdfast.');
-  if not found then
-    return;
-  end if;
-  if job.state = 'running' then
-    perform lapse(array[job.id], null);
-  elsif job.state = 'retry' and job.run_at <= now() then
-    perform promote_jobs(array[job.id]);
-  end if;
-
-  select j.* into job from jobs j where j.id = claim_by_id.id and j.state = 'queued';
-  if not found then
-    return;
-  end if;
-  -- Pauses and limits are looked up by stream.
-  perform serve_streams(array[job.stream], array[job.id]);
-  if not all_open(array[job.stream]) then
-    return;
-  end if;
-  select r.rank, r.seq into entry
-  from ready_entry(job.stream, job.priority, ready_seq(job)) spot
-  join ready r on r.stream = spot.stream and r.rank = spot.rank and r.seq = spot.seq
-  where r.job_id = job.id and not is_parked(r.stream)
-  for update of r skip locked;
-  if not found then
-    return;
-  end if;
-  -- A claim passes over a job that somebody has locked, and takes the next one.
-  perform from jobs j where j.id = job.id and j.state = 'queued' for no key update skip locked;
-  if not found then
-    return;
-  end if;
-  -- If its key had no permit, this job would be parked, and the claim would take the job behind it.
-  if exists (
-    select from key_gates(job.type, job.tenant, job.payload) g
-    where cardinality(grab(g.gate, g.capacity, g.seconds, 1, '{}')) = 0
-  ) then
-    return;
-  end if;
-  -- The entry is the first of the range, and both it and its job are already locked by this transaction.
-  return query
-  select c.job_id, c.attempt, job.type, job.queue, job.tenant, c.payload, c.correlation_id, c.target,
-    c.claimed_at + make_interval(secs => c.lease_seconds_given)
-  from claim_from(
-    worker, 1, claim_by_id.lease_seconds, array[job.stream], array[entry.rank], array[entry.seq - 1],
-    array[entry.rank + 1]) c;
-end
-$$;
-
 -- Payloads of jobs that this worker has claimed, with the cursors that earlier attempts left; no row for jobs it has
 -- lost. Moves: none. Roles: worker.
 create or replace function claimed_payloads(worker text, job_ids uuid[], attempts integer[])
@@ -461,54 +375,4 @@ as $$
   from unnest(job_ids, attempts) as asked (job_id, attempt)
   join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = claimed_payloads.worker
   join jobs j on j.id = l.job_id
-$$;
-
--- Prolong a worker's leases, all in one statement, and say which of them somebody wants to interrupt.
--- Answers a row for each lease that the worker still has; the others were lost. A lease that another transaction is
--- settling or sweeping right now is answered as it is, without being prolonged. Moves: none. Roles: worker.
-create or replace function renew(worker text, job_ids uuid[], attempts integer[])
-returns table (job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
-language sql security definer
-set search_path from current
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-  with asked as (
-    select * from unnest(job_ids, attempts) as a (job_id, attempt)
-  ), free as materialized (
-    select l.job_id
-    from asked
-    join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
-    order by l.job_id
-    for update of l skip locked
-  ), prolonged as (
-    update leases l
-    set expires_at = now() + make_interval(secs => l.lease_seconds)
-    from free
-    where l.job_id = free.job_id
-    returning l.job_id, l.attempt, l.expires_at, l.interrupt
-  )
-  select p.job_id, p.attempt, extract(epoch from p.expires_at - now())::double precision, told_interrupt(p.interrupt)
-  from prolonged p
-  union all
-  select l.job_id, l.attempt, extract(epoch from l.expires_at - now())::double precision, told_interrupt(l.interrupt)
-  from asked
-  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = renew.worker
-  where l.job_id not in (select p.job_id from prolonged p)
-$$;
-
--- Which of a worker's jobs somebody wants to interrupt. This is the cheap check between renewals. Roles: worker.
-create or replace function interrupted(worker text, job_ids uuid[], attempts integer[])
-returns table (job_id uuid, attempt integer, interrupt text)
-language sql security definer stable
-set search_path from current
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-  select l.job_id, l.attempt, told_interrupt(l.interrupt)
-  from unnest(job_ids, attempts) as asked (job_id, attempt)
-  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt
-  where l.worker = interrupted.worker and l.interrupt is not null
 $$;

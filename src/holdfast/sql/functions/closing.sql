@@ -11,10 +11,7 @@ as $$
 #variable_conflict use_column
 begin
   perform check_subject('type', close_type.name, array['type']);
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever closes a job type must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   insert into closed_types (name, closed_by, closed_note)
   values (close_type.name, by, note)
   on conflict do nothing;

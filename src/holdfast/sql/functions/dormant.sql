@@ -29,7 +29,7 @@ create or replace trigger note_created after insert on jobs
   when (new.state = 'created')
   execute function note_created();
 
--- Note a job that becomes dormant, or forget one that does not stay it. A row that is there already is locked: a walk that
+-- Note a job that becomes dormant, or forget one that no longer is. A row that is there already is locked: a walk that
 -- is about to drop it is waited for, or finds that it fits.
 create or replace function note_dormancy(job jobs, old_state text) returns void
 language plpgsql

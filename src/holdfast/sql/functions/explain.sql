@@ -20,7 +20,7 @@ begin
     select j.* into head
     from heads h
     join jobs j on j.id = h.job_id
-    where h.tenant = job.tenant and h.target = job.target and j.state not in ('success', 'dead', 'canceled');
+    where h.tenant = job.tenant and h.target = job.target and not has_ended(j.state);
     if head.id is null then
       return query select 'seating', 'The job ' || case
         when is_maintained() then 'is called to the head of its target in a moment.'
@@ -41,17 +41,6 @@ begin
     s.culprit
   from situation(job, only_tenant) s;
 end
-$$;
-
--- What was decided about a job and not carried out yet, as the end of a sentence about it; null if there is nothing.
-create or replace function pending_text(id uuid) returns text
-language sql stable
-set search_path from current
-as $$
-  select format('; a request to %s it%s %s', d.decision, told(left(d.by, 500), null, left(d.note, 1000)), case
-    when is_maintained() then 'is carried out in a moment'
-    else 'was accepted, but no process does maintenance that would carry it out' end)
-  from pending_decision(pending_text.id) d
 $$;
 
 -- What a job does or waits for, as the rest of a sentence about it. A queued job given here is the head of its target.
@@ -130,7 +119,7 @@ begin
         when 'misplaced' then 'runs without a lease, which maintenance mends'
         when 'lapsed' then format('ran on worker %s, whose lease lapsed at %s, %s', lease.worker, moment(lease.expires_at),
           case when is_maintained() then 'and is taken back by the next sweep'
-            else 'but no process does maintenance that would take it back' end)
+            else 'but no process does maintenance to take it back' end)
         else format('runs on worker %s since %s', lease.worker, moment(lease.claimed_at))
           || case when code = 'interrupted' then format(
             case when lease.verdict is null then ' and was told to %s%s' else ' and was %s%s, but its handler has not ended yet' end,
@@ -171,10 +160,10 @@ declare
   why      text;
   entry    ready;
 begin
-  if starts_with(job.type, 'holdfast.') then
+  if is_request(job.type) then
     return query select 'request', case
       when is_maintained() then 'is a request that maintenance carries out in a moment'
-      else 'is a request, but no process does maintenance that would carry it out' end,
+      else 'is a request, but no process does maintenance to carry it out' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -205,8 +194,8 @@ begin
   end if;
   if not all_open(array[job.stream]) then
     return query select 'reopening', case
-      when is_maintained() then 'came back after its queue had been idle, which is offered to workers again in a moment'
-      else 'came back after its queue had been idle, but no process does maintenance that would offer it to workers again' end,
+      when is_maintained() then 'came back after its queue had been idle; the queue is offered to workers again in a moment'
+      else 'came back after its queue had been idle, but no process does maintenance to offer it to workers again' end,
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
@@ -228,30 +217,13 @@ begin
   if found then
     return;
   elsif is_parked(entry.stream) then
-    return query select 'starting', 'waited for a permit of its key and is let go on in a moment',
+    return query select 'starting', 'waited for a permit of its key and starts in a moment',
       jsonb_build_object('kind', 'maintenance');
     return;
   end if;
   return query
   select b.code, b.text, b.culprit from behind_others(job, own_lane, entry.rank, entry.seq, only_tenant) b;
 end
-$$;
-
--- What a circuit that is not closed is doing, as the rest of a sentence; tenants are not told who opened it.
-create or replace function circuit_text(circuit circuits, only_tenant text) returns text
-language sql stable
-set search_path from current
-as $$
-  select case
-    when circuit.state = 'half_open' then ', which is tried with a few jobs now'
-    when circuit.next_probe_at = 'infinity' then format(', which was opened by hand%s until somebody resets it', by_hand.who)
-    when circuit.forced_by is not null then
-      format(', which was opened by hand%s and is tried again at %s', by_hand.who, moment(circuit.next_probe_at))
-    else format(', which is open since %s and is tried again at %s', moment(circuit.opened_at), moment(circuit.next_probe_at))
-  end
-  from (
-    select case when only_tenant is null then
-      told(left(circuit.forced_by, 500), null, left(circuit.forced_note, 1000)) end as who) by_hand
 $$;
 
 -- The first limit or rate that has no permit left for the job; no row if there is none. Jobs that were running when a
@@ -349,116 +321,6 @@ as $$
     + case when lane <> 'general' then coalesce((lanes ->> lane)::numeric, 0)::integer else 0 end
 $$;
 
--- Whether the workers that could run the job are busy, and how many jobs of its tenant and lane are before it, counted
--- up to 10 000. Jobs that are paused or at a limit do not count. Jobs of other tenants are not before it: they share
--- the slots (see shares.sql). A tenant is told neither about others nor how large or busy the installation is.
-create or replace function behind_others(job jobs, lane text, rank integer, seq bigint, only_tenant text)
-returns table (code text, text text, culprit jsonb)
-language plpgsql stable
-set search_path from current
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-#variable_conflict use_column
-declare
-  slots  bigint;
-  free   bigint;
-  hosts  bigint;
-  shut   integer[] := shut_streams(array(select s.id from streams s where s.closed_in is null));
-  before bigint;
-  rivals bigint;
-  crowd  text;
-  rest   text;
-  whole  boolean := only_tenant is null;
-begin
-  with host as (
-    select w.id, w.lanes, usable_slots(w.lanes, behind_others.lane) as slots
-    from live_workers() w
-    where job.type = any (w.types)
-      and coalesce(job.queue = any (w.queues), true)
-      and coalesce(job.tenant = any (w.tenants), true)
-      and not w.draining
-  ), claimed as (
-    select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
-    from leases l
-    join streams s on s.id = l.stream
-    left join job_types t on t.name = s.type
-    group by 1, 2
-  ), taken as (
-    -- Jobs of other lanes take general slots as far as their own do not suffice.
-    select host.id,
-      sum(case
-        when claimed.lane in ('general', behind_others.lane) then claimed.jobs
-        else greatest(0, claimed.jobs - coalesce((host.lanes ->> claimed.lane)::numeric, 0))
-      end) as jobs
-    from host
-    join claimed on claimed.worker = host.id
-    group by host.id
-  )
-  select coalesce(sum(host.slots), 0), count(*), coalesce(sum(greatest(0, host.slots - coalesce(taken.jobs, 0))), 0)
-  into slots, hosts, free
-  from host
-  left join taken on taken.id = host.id
-  where host.slots > 0;
-
-  with line as materialized (
-    select s.id, s.tenant
-    from streams s
-    where s.queue <> 'holdfast'
-      and s.closed_in is null
-      and (whole or s.tenant = job.tenant)
-      and s.id <> all (shut)
-      and coalesce((select t.lane from job_types t where t.name = s.type), 'general') = behind_others.lane
-      and exists (
-        select from live_workers() w
-        where s.type = any (w.types)
-          and coalesce(s.queue = any (w.queues), true)
-          and coalesce(s.tenant = any (w.tenants), true))
-  )
-  select
-    (select count(*)
-     from (
-       select
-       from line
-       cross join lateral (
-         select
-         from ready r
-         where r.stream = line.id and (r.rank, r.seq) < (behind_others.rank, behind_others.seq)) entry
-       where line.tenant = job.tenant
-       limit 10001) counted),
-    (select count(distinct line.tenant)
-     from line
-     where line.tenant <> job.tenant and exists (select from ready r where r.stream = line.id))
-  into before, rivals;
-  crowd := case
-    when before = 0 then null
-    else format('%s job%s of its tenant stand%s before it', case when before > 10000 then 'more than 10000' else before::text end,
-      case when before = 1 then '' else 's' end, case when before = 1 then 's' else '' end) end;
-  rest := case
-    when rivals = 0 then ''
-    else format('; %s other tenant%s share%s the slots by weight', rivals, case when rivals = 1 then '' else 's' end,
-      case when rivals = 1 then 's' else '' end) end;
-
-  if free <= 0 then
-    return query select 'busy', concat_ws(' and ', format('waits because %s busy', case
-        when not whole then 'the workers that may run it are'
-        when slots = 1 then 'the one slot of the worker that may run it is'
-        else format('all %s slots of the workers that may run it (%s alive) are', slots, hosts) end), crowd) || rest,
-      jsonb_strip_nulls(jsonb_build_object(
-        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before,
-        'tenants', nullif(rivals, 0)));
-  elsif before > 0 then
-    return query select 'behind', 'waits because ' || crowd || rest,
-      jsonb_strip_nulls(jsonb_build_object(
-        'kind', 'lane', 'name', behind_others.lane, 'slots', case when whole then slots end, 'before', before,
-        'tenants', nullif(rivals, 0)));
-  else
-    return query select 'starting', 'will start in a moment', null::jsonb;
-  end if;
-end
-$$;
-
 -- How many failures end a job.
 create or replace function budget_of(job jobs) returns integer
 language sql stable
@@ -475,48 +337,4 @@ language sql security definer stable
 set search_path from current
 as $$
   select exists (select from leaders l where l.expires_at > now())
-$$;
-
--- What will happen at a time, or should have happened already.
-create or replace function due_text(run_at timestamptz, template text) returns text
-language sql stable
-set search_path from current
-as $$
-  select case
-    when run_at > now() then format(template, moment(run_at))
-    when is_maintained() then format(template, moment(run_at)) || ', which is now'
-    else format(template, moment(run_at)) || ', but no process does maintenance'
-  end
-$$;
-
--- Who did something, when and why, as far as it is known.
-create or replace function told(by text, at timestamptz, note text) returns text
-language sql immutable
-set search_path from current
-as $$
-  select coalesce(' by ' || single_line(by), '') || coalesce(' at ' || moment(at), '')
-    || coalesce(' (' || quoted(nullif(note, '')) || ')', '')
-$$;
-
--- A moment as it is written in a sentence.
-create or replace function moment(at timestamptz) returns text
-language sql immutable
-as $$
-  select to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'
-$$;
-
--- A text of a person as it is quoted in a sentence.
-create or replace function quoted(value text) returns text
-language sql immutable
-set search_path from current
-as $$
-  select '"' || single_line(value) || '"'
-$$;
-
--- The first line of a text, cut to 200 characters.
-create or replace function single_line(value text) returns text
-language sql immutable
-as $$
-  select case when length(line) > 200 then left(line, 199) || '…' else line end
-  from split_part(btrim(replace(value, e'\r', '')), e'\n', 1) as line
 $$;

@@ -23,7 +23,7 @@ declare
   -- Each walk has an index with its order and nothing else. A tenant has a bounded number of fingerprints.
   walk text := case
     when only_tenant is not null then
-      $w$where f.tenant = $1 and ($2 is null or f.type = $2) and not starts_with(f.type, 'holdfast.')
+      $w$where f.tenant = $1 and ($2 is null or f.type = $2) and not is_request(f.type)
         and (f.last_seen, f.fingerprint) < ($3, $4)
       order by f.last_seen desc, f.fingerprint desc$w$
     when only_type is not null then
@@ -37,11 +37,11 @@ begin
   return query execute format($q$
     with pending as materialized (
       select p.id, p.at, p.job_id, p.attempt, p.fingerprint, j.tenant, j.type,
-        j.state not in ('success', 'dead', 'canceled')
+        not has_ended(j.state)
           and not exists (select from failing g where g.job_id = p.job_id and g.fingerprint = p.fingerprint) as is_open
       from (select f.* from failures f order by f.id desc limit $7) p
       join jobs j on j.id = p.job_id
-      where ($1 is null or (j.tenant = $1 and not starts_with(j.type, 'holdfast.'))) and ($2 is null or j.type = $2)
+      where ($1 is null or (j.tenant = $1 and not is_request(j.type))) and ($2 is null or j.type = $2)
     ), recent as materialized (
       select p.tenant, p.fingerprint, p.type, count(*) as count, min(p.at) as first_seen,
         least(max(p.at), clock_timestamp()) as last_seen,

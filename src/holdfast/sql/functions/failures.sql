@@ -99,7 +99,7 @@ begin
   select distinct on (t.job_id) t.job_id, j.tenant, t.fingerprint, t.attempt
   from unnest(taken) t
   join jobs j on j.id = t.job_id
-  where j.state not in ('success', 'dead', 'canceled')
+  where not has_ended(j.state)
   order by t.job_id, t.attempt desc
   on conflict (job_id) do update
   set fingerprint = excluded.fingerprint, attempt = excluded.attempt
@@ -107,7 +107,7 @@ begin
   -- The letters of dead jobs say what they died of.
   delete from failing f
   where f.job_id = any (array(
-    select t.job_id from unnest(taken) t join jobs j on j.id = t.job_id where j.state in ('success', 'dead', 'canceled')));
+    select t.job_id from unnest(taken) t join jobs j on j.id = t.job_id where has_ended(j.state)));
 
   foreach whose in array coalesce(crowded, '{}') loop
     perform trim_fingerprints(whose);
@@ -253,7 +253,7 @@ begin
     select s.ctid
     from failing s
     where s.job_id = any (ids)
-      and not exists (select from jobs j where j.id = s.job_id and j.state not in ('success', 'dead', 'canceled'))
+      and not exists (select from jobs j where j.id = s.job_id and not has_ended(j.state))
     for update skip locked));
   get diagnostics mended = row_count;
   if cardinality(ids) = max_rows then
@@ -342,7 +342,7 @@ begin
   from jobs j
   join job_attempts a on a.job_id = j.id and a.attempt = j.attempt
   where j.id = any (ids)
-    and j.state not in ('success', 'dead', 'canceled')
+    and not has_ended(j.state)
     and (costs_attempt(a.outcome) or j.state = 'error')
     and a.finished_at < (select s.applied_at from schema_steps s where s.step = 31)
     and not exists (select from failing f where f.job_id = j.id);
@@ -381,7 +381,7 @@ begin
          from failing g
          where g.fingerprint = s.fingerprint and g.tenant = s.tenant and g.job_id <> forget_message.id
          limit 100) g
-       join jobs j on j.id = g.job_id and j.state not in ('success', 'dead', 'canceled')
+       join jobs j on j.id = g.job_id and not has_ended(j.state)
        limit 1),
       (select l.job_id
        from (

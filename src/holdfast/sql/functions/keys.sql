@@ -18,12 +18,12 @@ begin
   elsif unprintable(create_key.tenant) or unprintable(create_key.name) then
     raise exception 'tenant and name of a key must not contain control characters' using errcode = 'HF002';
   elsif octet_length(create_key.digest) is distinct from 32 then
-    raise exception 'the digest of a key is a SHA-256' using errcode = 'HF002';
+    raise exception 'the digest of a key must be a SHA-256' using errcode = 'HF002';
   elsif coalesce(cardinality(create_key.scopes), 0) = 0
     or not create_key.scopes <@ array['submit', 'read', 'work', 'operate', 'metrics', 'admin'] then
-    raise exception 'scopes are one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
+    raise exception 'scopes must be one or more of submit, read, work, operate, metrics and admin' using errcode = 'HF002';
   elsif lifetime_seconds <= 0 then
-    raise exception 'a key cannot expire before it exists' using errcode = 'HF002';
+    raise exception 'the lifetime of a key must be positive' using errcode = 'HF002';
   end if;
   perform check_texts(by, null);
   perform check_seconds('lifetime_seconds', 'key_lifetime', array[create_key.lifetime_seconds]);
@@ -56,9 +56,8 @@ begin
   select k.* into old
   from api_keys k
   where k.id = old_id
-    and k.revoked_at is null
     and k.replaced_by is null
-    and coalesce(k.expires_at > now(), true)
+    and is_valid_key(k.revoked_at, k.expires_at)
   for update;
   if not found then
     return;
@@ -121,6 +120,13 @@ as $$
   limit max_keys
 $$;
 
+-- Whether a key is valid now.
+create or replace function is_valid_key(revoked_at timestamptz, expires_at timestamptz) returns boolean
+language sql stable
+as $$
+  select revoked_at is null and coalesce(expires_at > now(), true)
+$$;
+
 -- The key with this digest, if it is valid now; and whether any key exists, valid or not.
 create or replace function find_key(digest bytea)
 returns table (
@@ -133,7 +139,7 @@ as $$
     extract(epoch from k.expires_at - now())::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.digest = find_key.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.digest = find_key.digest and is_valid_key(k.revoked_at, k.expires_at)
 $$;
 
 -- Issue a token that a browser's EventSource can use, because it cannot send a header with a key. The token stands for
@@ -146,14 +152,14 @@ set search_path from current
 as $$
 begin
   if not coalesce(seconds between 1 and 3600, false) then
-    raise exception 'a token is good for 1 to 3600 seconds' using errcode = 'HF002';
+    raise exception 'a token must be valid for 1 to 3600 seconds' using errcode = 'HF002';
   end if;
   return query
   select uuid_send(k.id) || int8send(till.second) || events_seal(k.digest, issue_events_token.job_id, till.second),
     to_timestamp(till.second)
   from api_keys k
   cross join lateral (select ceil(extract(epoch from now() + make_interval(secs => seconds)))::bigint as second) till
-  where k.digest = issue_events_token.digest and k.revoked_at is null and coalesce(k.expires_at > now(), true);
+  where k.digest = issue_events_token.digest and is_valid_key(k.revoked_at, k.expires_at);
 end
 $$;
 
@@ -170,7 +176,7 @@ as $$
     least(extract(epoch from k.expires_at - now()), till - extract(epoch from now()))::double precision
   from (values (true)) as always (row)
   left join api_keys k
-    on k.id = find_events_token.key_id and k.revoked_at is null and coalesce(k.expires_at > now(), true)
+    on k.id = find_events_token.key_id and is_valid_key(k.revoked_at, k.expires_at)
     and till > extract(epoch from now())
     -- Hashed, so that the time of the comparison tells nothing about the seal.
     and sha256(find_events_token.seal) = sha256(events_seal(k.digest, find_events_token.job_id, till))
@@ -245,7 +251,7 @@ create or replace function refuse_audit_change() returns trigger
 language plpgsql
 as $$
 begin
-  raise exception 'the audit log is only ever added to' using errcode = 'HF001';
+  raise exception 'entries of the audit log cannot be changed or deleted' using errcode = 'HF001';
 end
 $$;
 

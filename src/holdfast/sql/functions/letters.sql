@@ -332,7 +332,7 @@ begin
   outcome := case
     when letter.job_id is null or job.id is null then 'not-found'
     when letter.requeued_as is not null then 'repeated'
-    when starts_with(job.type, 'holdfast.') then 'request'
+    when is_request(job.type) then 'request'
     when is_erased(job.id) then 'erased'
     else 'requeued'
   end;

@@ -136,7 +136,7 @@ as $$
   cross join lateral limitable_by(s.tenant, s.queue, s.type) subject
   cross join lateral limits_of(subject.kind, subject.name) l
   cross join lateral (values (l.limit_count, null::real), (l.rate_count, l.rate_seconds)) as g (capacity, seconds)
-  where s.id = gates_of.stream and g.capacity is not null and not starts_with(s.type, 'holdfast.')
+  where s.id = gates_of.stream and g.capacity is not null and not is_request(s.type)
   union all
   -- A circuit that has opened again since the streams were looked at lets nothing through.
   select gate_of(c.kind, c.name, null), case when c.paused_at is null then c.limit_count else 0 end, null, c.kind, c.name,
@@ -238,7 +238,7 @@ begin
     left join job_types t on t.name = s.type
     cross join lateral pausable_by(s.tenant, s.queue, s.type, t.lane) subject
     join shut on shut.kind = subject.kind and shut.name = subject.name
-    where not starts_with(s.type, 'holdfast.')
+    where not is_request(s.type)
     union
     select s.id
     from unnest(asked) as line (id)

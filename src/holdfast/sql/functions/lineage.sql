@@ -138,3 +138,40 @@ begin
   order by m.place;
 end
 $$;
+
+-- The options of children: a child without a correlation id gets its parent's. A parent must be a job of the same
+-- tenant. Positions in `taken` are answered with other jobs. A job that is run again keeps its parent, even if that is
+-- gone.
+create or replace function with_lineage(options jsonb[], tenant text, taken integer[]) returns jsonb[]
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  unknown text;
+  related jsonb[];
+begin
+  select
+    array_agg(
+      case
+        when parent.id is not null and option ->> 'correlation_id' is null
+        then option || jsonb_build_object('correlation_id', coalesce(parent.correlation_id, parent.id::text))
+        else option
+      end
+      order by position),
+    min(option ->> 'parent_id') filter (
+      where parent.id is null and option ->> 'retry_of' is null and position <> all (taken))
+  into related, unknown
+  from unnest(options) with ordinality as job (option, position)
+  left join lateral (
+    select j.id, j.correlation_id
+    from jobs j
+    where j.id = (option ->> 'parent_id')::uuid and j.tenant = with_lineage.tenant
+    offset 0) parent on true;
+  if unknown is not null then
+    raise exception 'parent_id must be the id of a job of the same tenant; there is none with the id %', unknown
+      using errcode = 'HF002';
+  end if;
+  return related;
+end
+$$;

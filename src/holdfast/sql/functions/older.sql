@@ -98,6 +98,55 @@ as $$
   select * from list_steering()
 $$;
 
+-- Drop side rows whose job does not fit: whole walks in one call, as leaders of 0.2.0 ask for them. Those forget no
+-- streams, but streams that were forgotten before must come back.
+create or replace function drop_strays(max_rows integer default 500) returns integer
+language plpgsql security definer
+set search_path from current
+as $$
+declare
+  dropped integer := whole_walk('drop_stray_leases', max_rows) + whole_walk('show_hidden', max_rows);
+begin
+  perform whole_walk('replace_heads'), whole_walk('serve_ready');
+  return dropped;
+end
+$$;
+
+-- Seat targets that have a line but no head, in one call, as leaders of 0.2.0 ask for it.
+create or replace function headless_targets(max_targets integer default 500) returns integer
+language sql security definer
+set search_path from current
+as $$
+  select whole_walk('seat_headless', max_targets)
+$$;
+
+-- Forget permits of keys that nobody uses, in one call, as leaders of 0.2.0 ask for it.
+create or replace function forget_permits(max_permits integer default 1000) returns integer
+language sql security definer
+set search_path from current
+as $$
+  select whole_walk('forget_idle_permits', max_permits)
+$$;
+
+-- Take the steps of a walk until it has ended or has mended enough. Answers how many it mended.
+create or replace function whole_walk(step text, enough integer default null) returns integer
+language plpgsql
+set search_path from current
+as $$
+declare
+  place  text[];
+  mended integer;
+  total  integer := 0;
+begin
+  loop
+    execute format('select w.mended, w.reached from %I($1) w', step) into mended, place using place;
+    total := total + mended;
+    exit when place is null or total >= enough;
+  end loop;
+  return total;
+end
+$$;
+
 -- The rest is for statements that were under way when the schema was migrated. A function that has begun goes on with
 -- its old body, and calls what that names. Every release repeats a statement that ends with this error; nothing was
 -- done by it.

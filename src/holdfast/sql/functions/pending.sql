@@ -5,8 +5,8 @@
 --    Until that transaction ends, the job is not claimed (`keep_waiting`).
 -- 2. However an attempt ends, except with success, its settlement reads what is pending and decides by it, as if the
 --    lease had the flag (`settle`). Claims and successes do not look.
--- 3. Whoever decides something about a running attempt passes on to its lease what was decided before (`flag_attempt`),
---    so that the firmer decision holds, else the first.
+-- 3. A decision about a running attempt also passes on to its lease what was decided before (`flag_attempt`), so that
+--    the firmer decision holds, else the first.
 -- 4. The row is deleted when its request has been executed.
 
 -- Lock a job that does not run, so that claims pass over it until this transaction ends: an attempt that began and
@@ -21,7 +21,8 @@ begin
   perform
   from jobs j
   where j.id = keep_waiting.id and (only_tenant is null or j.tenant = only_tenant)
-    and j.state not in ('running', 'success', 'dead', 'canceled')
+    and j.state <> 'running'
+    and not has_ended(j.state)
   for no key update;
 exception
   when lock_not_available then
@@ -75,11 +76,11 @@ set enable_seqscan = off
 as $$
   select case
     when d.settled_by is not null and verb <> 'delete' and (
-      j.state = decided_state(d.decision) or j.state not in ('success', 'dead', 'canceled')) then 'at-settlement'
-    when j.state not in ('running', 'success', 'dead', 'canceled') and exists (
+      j.state = decided_state(d.decision) or not has_ended(j.state)) then 'at-settlement'
+    when j.state <> 'running' and not has_ended(j.state) and exists (
       select
       from pending_decisions e
-      join jobs r on r.id = e.request_id and r.state not in ('success', 'dead', 'canceled')
+      join jobs r on r.id = e.request_id and not has_ended(r.state)
       where e.job_id = d.job_id and e.settled_by is null and e.place < d.place and e.decision <> d.decision
         and firmness(e.decision) = firmness(d.decision)
         and (decided_state(e.decision) <> 'dead' or j.state in ('retry', 'error'))) then 'later'
@@ -135,7 +136,7 @@ begin
     select e.ctid
     from (select s.ctid, s.request_id from pending_decisions s limit max_rows) e
     where not exists (
-      select from jobs r where r.id = e.request_id and r.state not in ('success', 'dead', 'canceled'))));
+      select from jobs r where r.id = e.request_id and not has_ended(r.state))));
   get diagnostics dropped = row_count;
   perform note_repair('decision-dropped', dropped);
   return dropped;

@@ -86,7 +86,7 @@ as $$
       limit max_visited) recent
     where (states is null or recent.state = any (states))
       and (types is null or recent.type = any (types))
-      and (types is not null or not starts_with(recent.type, 'holdfast.'))
+      and (types is not null or not is_request(recent.type))
       and (queues is null or recent.queue = any (queues))
       and (only_tenant is null or recent.tenant = only_tenant)
       and (only_target is null or recent.target = only_target)

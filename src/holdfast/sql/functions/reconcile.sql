@@ -54,7 +54,7 @@ as $$
       and j.ctid < format('(%s,0)', least(first_page + max_pages, 4294967295))::tid
       and (
         j.state in ('queued', 'running', 'scheduled', 'retry', 'created', 'paused', 'error')
-        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)))
+        or has_ended(j.state) and (j.finished_at is null or j.dedup_key is not null)))
 $$;
 
 -- Mend inconsistent jobs by id, a bounded number a call; for leaders of older releases.
@@ -146,7 +146,7 @@ as $$
       else is_dormant(j.state) and not exists (select from dormant d where d.job_id = j.id)
         -- Those from before there was this table are not broken (`note_dormant`).
         and not exists (select from walks w where w.name = 'dormant')
-        or j.state in ('success', 'dead', 'canceled') and (j.finished_at is null or j.dedup_key is not null)
+        or has_ended(j.state) and (j.finished_at is null or j.dedup_key is not null)
     end
 $$;
 

@@ -69,7 +69,7 @@ begin
   select asked.id, case
     when asked.id = any (moved) then 'released'
     when j.id is null then 'not-found'
-    when j.state in ('success', 'dead', 'canceled') then 'already-final'
+    when has_ended(j.state) then 'already-final'
     else 'not-held'
   end
   from unnest(job_ids) as asked (id)

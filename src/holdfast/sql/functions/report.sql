@@ -66,7 +66,7 @@ begin
   if known.progress_count::numeric + coalesce(jsonb_array_length(items), 0) + progress > 9223372036854775807
     or coalesce(jsonb_array_length(items), 0)::numeric + progress > 9223372036854775807
   then
-    raise exception 'the progress of a job adds up to at most 9223372036854775807' using errcode = 'HF002';
+    raise exception 'the total progress of a job must be at most 9223372036854775807' using errcode = 'HF002';
   end if;
   if jsonb_array_length(items) > 0 then
     -- In the order of their keys, so that two reports to one collection cannot wait for each other. The numbers follow
@@ -119,15 +119,15 @@ begin
   fault := case
     when coalesce(seq, 0) < 1 then 'seq must be 1 or more'
     when coalesce(progress, -1) < 0 then 'progress must be 0 or more'
-    when length(collection) not between 1 and 200 then 'a collection is named by 1 to 200 characters'
+    when length(collection) not between 1 and 200 then 'the name of a collection must have 1 to 200 characters'
     when done_reason not in ('worker_done', 'target_reached', 'no_more_results') then
       'done_reason is worker_done, target_reached or no_more_results'
-    when coalesce(ends, '') not in ('later', 'at-target', 'now') then 'ends is later, at-target or now'
+    when coalesce(ends, '') not in ('later', 'at-target', 'now') then 'ends must be later, at-target or now'
     when jsonb_typeof(items) <> 'array' then 'items must be a list'
   end;
   if fault is null and items is not null then
     fault := case
-      when jsonb_array_length(items) > 10000 then 'a report has 10000 items at most'
+      when jsonb_array_length(items) > 10000 then 'a report may have at most 10000 items'
       when exists (
         select from jsonb_array_elements(items) item
         where jsonb_typeof(item) <> 'object' or not item ? 'data') then

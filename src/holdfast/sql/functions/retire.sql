@@ -147,7 +147,7 @@ begin
   if not exists (
     select from leaders l
     where l.renewed_at between now() - interval '10 seconds' and now() + interval '1 second') then
-    raise exception 'nobody does maintenance now, so a step of the clock would go unnoticed; start a worker'
+    raise exception 'no process does maintenance, so a step of the clock would go unnoticed; start a worker'
       using errcode = 'HF001';
   end if;
   if after is null then

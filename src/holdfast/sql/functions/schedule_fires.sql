@@ -20,7 +20,7 @@ as $$
     order by f.fire_at desc
     limit 100) run
   join jobs j on j.id = run.job_id
-  where j.state not in ('success', 'dead', 'canceled')
+  where not has_ended(j.state)
   limit 1
 $$;
 

@@ -27,7 +27,7 @@ begin
     when jsonb_typeof(definition -> 'name') is distinct from 'string' or length(name) not between 1 and 200
       or unprintable(name) or strpos(name, '/') > 0
       then 'the name of a schedule must have 1 to 200 characters, no control characters and no slash'
-    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs cron or every, one of both'
+    when num_nonnulls(definition ->> 'cron', definition ->> 'every') <> 1 then 'a schedule needs either cron or every'
     when jsonb_typeof(coalesce(definition -> 'cron', '""')) not in ('string', 'null') or length(definition ->> 'cron') not between 1 and 200
       then 'cron must be a string of 1 to 200 characters'
     when jsonb_typeof(coalesce(definition -> 'every', '0')) not in ('number', 'null') then 'every must be a number of seconds'
@@ -195,7 +195,7 @@ begin
 end
 $$;
 
--- Make a schedule, or (`replace`) change the one with this name. Answers `created`, `changed`, or why not: `exists`, or
+-- Create a schedule, or (`replace`) change the one with this name. Answers `created`, `changed`, or why not: `exists`, or
 -- `declared`, because it belongs to code.
 create or replace function put_schedule(
   definition jsonb, tenant text, replace boolean, by text, note text default null, by_key uuid default null
@@ -261,7 +261,7 @@ begin
 end
 $$;
 
--- Let a schedule fire again, from now on: what it would have fired while it was paused is left out. Answers whether
+-- Let a schedule fire again, from now on: fire times during the pause are skipped. Answers whether
 -- anything changed; null if there is none.
 create or replace function resume_schedule(
   name text, tenant text, by text, note text default null, by_key uuid default null
@@ -367,36 +367,4 @@ begin
   outcome := 'recorded';
   return next;
 end
-$$;
-
--- Schedules by name, after the given tenant and name; only this one if `only_name` says so.
-create or replace function list_schedules(
-  only_tenant text default null, only_name text default null, after_tenant text default null, after_name text default null,
-  max_schedules integer default 50
-) returns setof schedules
-language sql security definer stable
-set search_path from current
-as $$
-  select s.*
-  from schedules s
-  where (only_tenant is null or s.tenant = only_tenant)
-    and (only_name is null or s.name = only_name)
-    and (after_name is null or (s.tenant, s.name) > (after_tenant, after_name))
-  order by s.tenant, s.name
-  limit max_schedules
-$$;
-
--- What became of the last fire times of a schedule, newest first, with the state of their jobs.
-create or replace function list_fires(schedule_id bigint, before timestamptz default null, max_fires integer default 20)
-returns table (
-  fire_at timestamptz, outcome text, job_id uuid, state text, missed_to timestamptz, by text, decided_at timestamptz)
-language sql security definer stable
-set search_path from current
-as $$
-  select f.fire_at, f.outcome, f.job_id, j.state, f.missed_to, f.by, f.decided_at
-  from schedule_fires f
-  left join jobs j on j.id = f.job_id
-  where f.schedule_id = list_fires.schedule_id and (before is null or f.fire_at < before)
-  order by f.fire_at desc
-  limit max_fires
 $$;

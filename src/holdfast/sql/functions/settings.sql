@@ -133,7 +133,7 @@ as $$
   select coalesce(jsonb_object_agg(s.name, s.value), '{}') from settings s where s.value is not null
 $$;
 
--- Set a setting, or return it (with a value of null) to environment and default. Answers whether anything changed; null
+-- Store a value for a setting, or (null) remove it, so that environment and default apply. Answers whether anything changed; null
 -- if there is no such setting. Roles: operator.
 create or replace function change_setting(
   name text, value text, by text, note text default null, by_key uuid default null
@@ -145,10 +145,7 @@ as $$
 declare
   before settings;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever changes a setting must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select s.* into before from settings s where s.name = change_setting.name for update;
   if not found then
     return null;

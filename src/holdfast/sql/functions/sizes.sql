@@ -80,7 +80,7 @@ language plpgsql immutable
 as $$
 begin
   if length(who) > 500 then
-    raise exception 'whoever asks is named by at most 500 characters' using errcode = 'HF002';
+    raise exception '`by` must have at most 500 characters' using errcode = 'HF002';
   elsif length(reason) > 1000 then
     raise exception 'a reason must have at most 1000 characters' using errcode = 'HF002';
   end if;

@@ -85,7 +85,7 @@ language plpgsql immutable
 as $$
 begin
   if by_tenant is not null and (kind, name) is distinct from ('tenant', by_tenant) then
-    raise exception 'operators of the tenant % can pause and resume that tenant alone', by_tenant using errcode = 'HF002';
+    raise exception 'operators of the tenant % can pause and resume only that tenant', by_tenant using errcode = 'HF002';
   end if;
 end
 $$;
@@ -172,7 +172,7 @@ begin
       'what can be changed is limit, rate and weight'
     when limit_count is not null and 'limit' <> all (changes)
       or rate_count is not null and 'rate' <> all (changes)
-      or weight is not null and 'weight' <> all (changes) then 'what is given must be named as a change'
+      or weight is not null and 'weight' <> all (changes) then '`changes` must name every value that is given'
     when limit_count not between 0 and 10000 then 'a limit must be 0 to 10000'
     when num_nulls(rate_count, rate_seconds) = 1
       or rate_count not between 1 and 10000
@@ -196,7 +196,7 @@ begin
     raise exception 'unknown kind %; known are %', kind, array_to_string(kinds, ', ') using errcode = 'HF002';
   elsif kind = 'everything' then
     if name is distinct from '' then
-      raise exception 'everything has no name' using errcode = 'HF002';
+      raise exception 'the kind everything takes no name' using errcode = 'HF002';
     end if;
   elsif coalesce(length(name), 0) not between 1 and 200 then
     raise exception 'the name of a % must have 1 to 200 characters', kind using errcode = 'HF002';
@@ -205,8 +205,8 @@ begin
   elsif kind = 'lane' and name not in (select l.lane from known_lanes() l) then
     raise exception 'unknown lane %; known are %', name,
       (select string_agg(l.lane, ', ' order by l.lane) from known_lanes() l) using errcode = 'HF002';
-  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and starts_with(name, 'holdfast.') then
-    raise exception 'what begins with "holdfast" belongs to maintenance' using errcode = 'HF002';
+  elsif kind = 'queue' and name = 'holdfast' or kind = 'type' and is_request(name) then
+    raise exception 'names beginning with "holdfast" are reserved for maintenance' using errcode = 'HF002';
   end if;
 end
 $$;

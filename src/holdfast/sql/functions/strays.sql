@@ -233,7 +233,7 @@ begin
     from visited v
     where not exists (
       select from jobs j
-      where j.id = v.job_id and j.state not in ('success', 'dead', 'canceled', 'created'))
+      where j.id = v.job_id and j.state <> 'created' and not has_ended(j.state))
   )
   select fault.tenants, fault.targets, (select array[v.tenant, v.target] from visited v where v.number = max_rows)
   into tenants, targets, reached
@@ -359,82 +359,5 @@ begin
     for update of s skip locked));
   get diagnostics mended = row_count;
   return next;
-end
-$$;
-
--- Drop side rows whose job does not fit: whole walks in one call, for leaders of older releases and for tests.
-create or replace function drop_strays(max_rows integer default 500) returns integer
-language plpgsql security definer
-set search_path from current
-as $$
-declare
-  step  record;
-  place text[];
-  total integer := 0;
-begin
-  loop
-    select * into step from drop_stray_leases(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_rows;
-  end loop;
-  loop
-    select * into step from show_hidden(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_rows;
-  end loop;
-  loop
-    select * into step from replace_heads(place);
-    place := step.reached;
-    exit when place is null;
-  end loop;
-  -- These leaders forget no streams, but streams that were forgotten before must come back.
-  loop
-    select * into step from serve_ready(place);
-    place := step.reached;
-    exit when place is null;
-  end loop;
-  return total;
-end
-$$;
-
--- Seat targets that have a line but no head, in one call.
-create or replace function headless_targets(max_targets integer default 500) returns integer
-language plpgsql security definer
-set search_path from current
-as $$
-declare
-  step  record;
-  place text[];
-  total integer := 0;
-begin
-  loop
-    select * into step from seat_headless(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_targets;
-  end loop;
-  return total;
-end
-$$;
-
--- Forget permits of keys that nobody uses, in one call.
-create or replace function forget_permits(max_permits integer default 1000) returns integer
-language plpgsql security definer
-set search_path from current
-as $$
-declare
-  step  record;
-  place text[];
-  total integer := 0;
-begin
-  loop
-    select * into step from forget_idle_permits(place);
-    total := total + step.mended;
-    place := step.reached;
-    exit when place is null or total >= max_permits;
-  end loop;
-  return total;
 end
 $$;

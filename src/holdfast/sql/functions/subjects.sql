@@ -28,7 +28,7 @@ as $$
   select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
 $$;
 
--- The lanes: fast and general, and those of one's own that a job type, a live worker or a pause names.
+-- The lanes: fast and general, and custom lanes that a job type, a live worker or a pause names.
 create or replace function known_lanes() returns table (lane text)
 language sql stable
 set search_path from current

@@ -11,7 +11,7 @@ language plpgsql immutable
 as $$
 begin
   if coalesce(tenant, '') = '' then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
 end
 $$;
@@ -32,7 +32,7 @@ declare
   asked     integer := coalesce(cardinality(types), 0);
 begin
   if asked = 0 or array_position(tenants, null) is not null or array_position(tenants, '') is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   elsif array[cardinality(tenants), cardinality(creators), cardinality(payloads), cardinality(options), cardinality(ids)]
     <> array_fill(asked, array[5]) then
     raise exception 'all lists must have the same length' using errcode = 'HF002';
@@ -140,13 +140,13 @@ as $$
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, j.updated_at
   from unnest(tenants, job_ids) as asked (tenant, id)
   join jobs j on j.id = asked.id and j.tenant = asked.tenant
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 
@@ -168,7 +168,7 @@ as $$
 #variable_conflict use_column
 begin
   if coalesce(cardinality(tenants), 0) = 0 or array_position(tenants, null) is not null then
-    raise exception 'no tenant was named' using errcode = 'HF003';
+    raise exception 'a tenant is required' using errcode = 'HF003';
   end if;
   return query
   select j.id, j.tenant, j.type, j.state, j.target, j.created_at, greatest(j.updated_at, p.last_progress_at),
@@ -185,7 +185,7 @@ begin
     where j.state in ('paused', 'error', 'canceled')
       and e.job_id = j.id
       and (e.event = j.state or (j.state = 'canceled' and e.event = 'resolved'))) said
-  where not starts_with(j.type, 'holdfast.');
+  where not is_request(j.type);
 end
 $$;
 
@@ -255,7 +255,7 @@ begin
     where t.job_id = j.id
     order by t.attempt desc
     limit 1) last on true
-  where j.id = job_result.job_id and j.tenant = job_result.tenant and not starts_with(j.type, 'holdfast.');
+  where j.id = job_result.job_id and j.tenant = job_result.tenant and not is_request(j.type);
 end
 $$;
 

@@ -20,12 +20,12 @@ begin
 
   select case
       when coalesce(length(type), 0) not between 1 and 200 then 'a job type must have 1 to 200 characters'
-      when starts_with(type, 'holdfast.') then format('job types beginning with "holdfast." are reserved: %s', type)
+      when is_request(type) then format('job types beginning with "holdfast." are reserved: %s', type)
       when payload is null or jsonb_typeof(payload) <> 'object' then format('the payload of %s must be a JSON object', type)
     end into wrong
   from unnest(types, payloads) as job (type, payload)
   where coalesce(length(type), 0) not between 1 and 200
-    or starts_with(type, 'holdfast.')
+    or is_request(type)
     or payload is null
     or jsonb_typeof(payload) <> 'object'
   limit 1;

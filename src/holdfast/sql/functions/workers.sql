@@ -61,7 +61,7 @@ as $$
   order by page.id
 $$;
 
--- Tell a worker to claim no more: it hears of it with its next heartbeat, and what it runs goes on. A worker that is
+-- Tell a worker to stop claiming: it learns of this with its next heartbeat, and its running jobs continue. A worker that is
 -- quiet stays as it is, with who told it first. Answers whether anything changed; null if there is no such worker. One
 -- that is lost may only be frozen, and is told when it goes on. Roles: operator.
 create or replace function quiet_worker(worker text, by text, note text default null, by_key uuid default null)
@@ -72,10 +72,7 @@ as $$
 declare
   before workers;
 begin
-  perform check_texts(by, note);
-  if by is null then
-    raise exception 'whoever quiets a worker must be named' using errcode = 'HF002';
-  end if;
+  perform check_signed(by, note);
   select w.* into before from workers w where w.id = quiet_worker.worker for update;
   if not found then
     return null;
@@ -91,7 +88,7 @@ begin
 end
 $$;
 
--- Whether somebody has told a worker to claim no more. Roles: worker.
+-- Whether an operator has told a worker to stop claiming. Roles: worker.
 create or replace function is_quiet(worker text) returns boolean
 language sql security definer stable
 set search_path from current

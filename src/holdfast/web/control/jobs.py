@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from holdfast.bounds import shown
-from holdfast.client.client import Asked
 from holdfast.client.control import Keyed, PublicJob
 from holdfast.client.job_ref import JobRef
+from holdfast.client.recording import Asked
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.model.key import Caller
 from holdfast.model.states import Status
@@ -189,7 +189,7 @@ async def _record_each(
         except ValidationError as fault:
             asked.append(fault)
         if place % _AT_A_TIME == 0:
-            await asyncio.sleep(0)  # whoever else is about has a turn
+            await asyncio.sleep(0)  # give other tasks a turn
     control = await state.control()
     fitting = [one for one in asked if not isinstance(one, ValidationError)]
     try:

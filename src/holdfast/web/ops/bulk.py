@@ -81,7 +81,7 @@ def ops_bulk_router(state: AppState) -> APIRouter:
         "/{bulk_id}/stop",
         status_code=202,
         response_model=BulkDetails,
-        summary="Stop a bulk operation; what it has done stays done",
+        summary="Stop a bulk operation; what it has already done is kept",
         operation_id="stop_bulk",
         openapi_extra=secured("operate", requestBody=body_of(Note, required=False)),
     )

@@ -54,7 +54,7 @@ class MatchingJob(Shown):
 
 
 class BulkMatches(Shown):
-    """How many jobs fit, at least; exactly so many, if counting came to the end. And some of them."""
+    """How many jobs match (at least this many, unless `exact`), and some of them."""
 
     matches: int
     exact: bool

@@ -99,7 +99,7 @@ def ops_circuits_router(state: AppState) -> APIRouter:
     @router.post(
         "/{name:path}/reset",
         response_model=CircuitDetails,
-        summary="Close a circuit, and count anew; an unknown one is made",
+        summary="Close a circuit and reset its counts; create it if it does not exist",
         operation_id="reset_circuit",
         openapi_extra=secured("admin", requestBody=body_of(CircuitReason, required=False)),
     )
@@ -112,7 +112,7 @@ def ops_circuits_router(state: AppState) -> APIRouter:
     @router.post(
         "/{name:path}/open",
         response_model=CircuitDetails,
-        summary="Open a circuit by hand; an unknown one is made",
+        summary="Open a circuit by hand; create it if it does not exist",
         operation_id="open_circuit",
         openapi_extra=secured("admin", requestBody=body_of(CircuitOpening, required=False)),
     )

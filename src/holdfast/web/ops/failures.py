@@ -37,7 +37,7 @@ class FailureDetails(Shown):
 
 
 class FailureList(Shown):
-    """Failures, the most recent first."""
+    """Failures, most recent first."""
 
     items: list[FailureDetails]
     next_cursor: str | None
@@ -49,7 +49,7 @@ def ops_failures_router(state: AppState) -> APIRouter:
     may_operate, extra = Depends(state.auth.requires("operate")), secured("operate")
 
     @router.get(
-        "/failures", response_model=FailureList, summary="Failures by cause, the most recent first", openapi_extra=extra
+        "/failures", response_model=FailureList, summary="Failures by cause, most recent first", openapi_extra=extra
     )
     async def failures(
         only_type: OnlyType = None,

@@ -1,4 +1,4 @@
-"""`/ops/workers`: which workers there are, what they run, and telling one to claim no more."""
+"""`/ops/workers`: which workers there are, what they run, and stopping one from claiming."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WorkerJobDetails(Shown):
 
 
 class QuietDetails(Shown):
-    """Since when a worker is to claim no more, who told it, and why. A tenant sees only since when."""
+    """Since when a worker claims no more jobs, who told it, and why. A tenant sees only since when."""
 
     since: datetime
     by: str | None
@@ -106,7 +106,7 @@ def ops_workers_router(state: AppState) -> APIRouter:
     @router.post(
         "/workers/{worker:path}/quiet",
         response_model=WorkerDetails,
-        summary="Tell a worker to claim no more",
+        summary="Tell a worker to stop claiming jobs",
         operation_id="quiet_worker",
         openapi_extra=secured("admin", requestBody=body_of(Note, required=False)),
     )

@@ -61,7 +61,7 @@ def address_of(job_type: JobType) -> HandlerAddress:
         if file is None or not Path(file).is_file():
             raise InvalidInput(
                 f"job type {job_type.name!r}: executor process needs its handler in a module, because another process "
-                "must find it; one that was typed into a notebook, a console or `python -c` has none"
+                "must find it; a handler from a notebook, a console or `python -c` cannot be found"
             )
     if module is None or _declared(vars(module), function.__qualname__, job_type.name) is None:
         raise InvalidInput(

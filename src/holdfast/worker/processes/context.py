@@ -21,7 +21,7 @@ from holdfast.model.outcome import EXCERPT_LIMIT, TRACEBACK_LIMIT, clean
 from holdfast.model.progress import Report, Reported
 from holdfast.model.states import State
 from holdfast.store.disk import DiskWatch
-from holdfast.store.jobs import JobStore
+from holdfast.store.jobs import JobStore, Recorder
 from holdfast.worker.claimed import whole_ms
 from holdfast.worker.context import SendReport, SyncContext
 from holdfast.worker.own_attempt import OwnAttempt
@@ -39,7 +39,7 @@ def remote_store(ask: Callable[[Frame], Awaitable[Frame]], schema: str) -> JobSt
     return JobStore(_NoSession(schema), recorder=_Remote(ask))
 
 
-class _Remote:
+class _Remote(Recorder):
     """The worker, which records jobs for its child."""
 
     def __init__(self, ask: Callable[[Frame], Awaitable[Frame]]) -> None:
