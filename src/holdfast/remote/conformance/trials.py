@@ -174,6 +174,7 @@ async def _errors(desk: Desk) -> None:
     for status in (500, 503):
         headers = later if status == 503 else {}
         desk.trouble.append(Trouble(verb="pull", reply=Reply(status=status, headers=headers)))
+    desk.offer("conform.echo", {"value": "so that a pull that waits is answered"})
     if not await desk.until(lambda: desk.wrong or all(not one.times for one in desk.trouble), _RECOVERY):
         raise Wrong("stopped pulling when a pull was answered with 500 or 503")
     for status in (502, 429, 503):
