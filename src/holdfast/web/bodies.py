@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import from_json
 from starlette.types import Message, Receive
 
@@ -163,7 +163,8 @@ def _told(error: dict[str, Any], model: type[BaseModel], within: str) -> dict[st
     detail = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
         detail += _meant(str(error["loc"][0]), model)
-    return {"pointer": within + "".join(f"/{part}" for part in error["loc"]), "detail": detail}
+    place = error["loc"][1:] if issubclass(model, RootModel) else error["loc"]  # a union names its part first
+    return {"pointer": within + "".join(f"/{part}" for part in place), "detail": detail}
 
 
 def _meant(name: str, model: type[BaseModel]) -> str:

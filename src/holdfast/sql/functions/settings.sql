@@ -24,6 +24,8 @@ declare
     when 'RETRY_FACTOR' then 'backoff_factor'
     when 'RETRY_MAX_SECONDS' then 'backoff_max'
     when 'RETRY_JITTER' then 'backoff_jitter'
+    when 'BACKOFF_BASE_SEC' then 'backoff_base'
+    when 'BACKOFF_MAX_SEC' then 'backoff_max'
   end;
   choices text[] := case name
     when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']

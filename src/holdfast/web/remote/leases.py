@@ -1,0 +1,65 @@
+"""`/worker/extend` and `/worker/release`: the leases that a worker keeps, and those that it hands back."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic_core import to_json
+
+from holdfast.errors import HoldfastError
+from holdfast.model.key import Caller
+from holdfast.web.auth import secured
+from holdfast.web.bodies import read_body
+from holdfast.web.description import body_of
+from holdfast.web.remote.answers import lease_of
+from holdfast.web.remote.schemas import Extension, LeaseStates, Release, Released
+from holdfast.web.state import AppState
+
+__all__ = ["leases_router"]
+
+
+def leases_router(state: AppState) -> APIRouter:
+    """The routes, over what an app shares."""
+    router = APIRouter(prefix="/worker", tags=["worker"])
+    may_work = Depends(state.auth.requires("work"))
+
+    @router.post(
+        "/extend",
+        response_model=LeaseStates,
+        summary="Keep leases",
+        openapi_extra=secured("work", requestBody=body_of(Extension)),
+    )
+    async def extend(request: Request, caller: Caller = may_work) -> Response:
+        asked = await read_body(request, Extension)
+        work = await state.hf.remote_work()
+        wanted = [(lease.job_id, lease.attempt, lease.lease_sec) for lease in asked.leases]
+        told = await work.extend(caller, asked.worker_id, wanted)
+        leases = [
+            {"job_id": lease.job_id, "attempt": lease.attempt, **lease_of(one)}
+            for lease, one in zip(asked.leases, told, strict=True)
+        ]
+        drains = any(one.directive == "drain" for one in told)
+        return Response(
+            to_json({"leases": leases, "directive": "drain" if drains else "continue"}), media_type="application/json"
+        )
+
+    @router.post(
+        "/release",
+        response_model=Released,
+        summary="Hand jobs back",
+        openapi_extra=secured("work", requestBody=body_of(Release)),
+    )
+    async def release(request: Request, caller: Caller = may_work) -> Response:
+        asked = await read_body(request, Release)
+        work = await state.hf.remote_work()
+        wanted = [(lease.job_id, lease.attempt) for lease in asked.leases]
+        states = await work.release(caller, asked.worker_id, wanted, reason=asked.reason)
+        for one in states:
+            if isinstance(one, HoldfastError):
+                raise one
+        leases = [
+            {"job_id": lease.job_id, "attempt": lease.attempt, "owned": one is not None, "state": one}
+            for lease, one in zip(asked.leases, states, strict=True)
+        ]
+        return Response(to_json({"leases": leases}), media_type="application/json")
+
+    return router
