@@ -28,8 +28,9 @@ __all__ = ["Link", "new_request_id"]
 
 #: How often leases are looked at, and for how long a waiting request lasts.
 _LOOK_SECONDS, _WAIT_SECONDS = 0.25, 20
-#: How long nothing must change before a waiting `extend` begins: a worker with short jobs needs none.
-_CALM_SECONDS = 0.05
+#: How long nothing must change before a waiting `extend` begins: a worker with short jobs needs none. And how long to
+#: rest after one that did not wait.
+_CALM_SECONDS, _REST_SECONDS = 0.05, 1.0
 #: How long one try of a renewal may take, and all tries together; then the leases are looked at again.
 _RENEWAL_SECONDS, _RENEWAL_PATIENCE = 5.0, 2.0
 
@@ -150,6 +151,7 @@ class Link:
                 await self._changed.wait()
             if await self._changes_within(_CALM_SECONDS) or self._pulling or not untold:
                 continue
+            began = self._loop.time()
             waiting = self._loop.create_task(self._extend(untold, wait_sec=_patient(untold)))
             changed = self._loop.create_task(self._changed.wait())
             try:
@@ -157,6 +159,8 @@ class Link:
             finally:
                 waiting.cancel()
                 changed.cancel()
+            if waiting.done() and not waiting.cancelled() and self._loop.time() - began < _REST_SECONDS:
+                await self._changes_within(_REST_SECONDS)  # a server that does not wait must not be asked in a circle
 
     async def _changes_within(self, seconds: float) -> bool:
         try:
