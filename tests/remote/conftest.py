@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast
 from holdfast.remote import RemoteWorker
 from holdfast.web.server import Server, address, listen
 
@@ -39,12 +39,19 @@ async def served(app: Holdfast) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def maintained(app: Holdfast) -> AsyncIterator[None]:
-    """Somebody who promotes, sweeps and carries out requests, and runs no jobs."""
-    task = asyncio.create_task(app.run_worker(types=["nothing"], poll_interval=0.1))
-    yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+async def maintained(database_url: str) -> AsyncIterator[None]:
+    """Somebody who promotes, sweeps and carries out requests, and has no jobs to run."""
+    other = Holdfast(database_url)
+
+    @other.job("nobody asks for this")
+    async def idle(ctx: Context) -> None:
+        pass
+
+    async with other:
+        task = asyncio.create_task(other.run_worker(poll_interval=0.1))
+        yield
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -75,9 +75,9 @@ def _final(held: Held, outcome: Outcome) -> str:
 async def _hand_back(calls: WorkerCalls, held: Held, reason: str) -> str:
     """Hand a job back. Returns what became of it."""
     (answer,) = (await calls.release([held.key], reason))["leases"]
-    if not answer["owned"] and not answer.get("state"):
+    if answer["state"] is None:
         raise LeaseLost("the job is somebody else's by now")
-    return str(answer.get("state") or "queued")
+    return str(answer["state"])
 
 
 async def settle(calls: WorkerCalls, held: Held, outcome: Outcome) -> str | None:

@@ -308,8 +308,8 @@ class Desk:
             owned = job is not None and job.owned_in(lease["attempt"])
             if job is not None and owned:
                 job.hand_back()
-            state = None if job is None else job.state
-            answers.append({"job_id": lease["job_id"], "attempt": lease["attempt"], "owned": False, "state": state})
+            state = job.state if job is not None and owned else None
+            answers.append({"job_id": lease["job_id"], "attempt": lease["attempt"], "owned": owned, "state": state})
         return {"leases": answers}
 
     def _directive(self) -> str:

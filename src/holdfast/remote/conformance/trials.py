@@ -286,6 +286,7 @@ async def _drained(desk: Desk) -> None:
 async def _terminated(desk: Desk, terminate: Terminate) -> None:
     job = desk.offer("conform.slow", {"seconds": 2}, lease=3.0)
     await _running(desk, job)
+    await desk.until(lambda: False, 0.5)
     began = time.monotonic()
     code = await terminate(_SOON)
     if code is None:
