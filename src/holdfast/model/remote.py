@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -13,6 +14,7 @@ __all__ = [
     "LeaseTold",
     "PullAsk",
     "PullTold",
+    "PullWish",
     "ReleaseAsk",
     "RemoteJob",
     "ReportAsk",
@@ -24,8 +26,23 @@ Directive = Literal["continue", "cancel", "pause", "drain"]
 Verdict = Literal["counted", "repeated", "lease-lost", "already-reported"]
 
 
+class PullWish(NamedTuple):
+    """What a worker can run, how many jobs it wants, and for how long it wants to lease them."""
+
+    types: tuple[str, ...]
+    queues: tuple[str, ...] | None
+    most: int
+    lease_seconds: float | None
+
+    def text(self) -> str:
+        """As the engine is asked."""
+        return json.dumps(
+            {"types": self.types, "queues": self.queues, "max": self.most, "lease_sec": self.lease_seconds}
+        )
+
+
 class PullAsk(NamedTuple):
-    """A pull. `wish` is JSON text: types, queues, max, lease_sec."""
+    """A pull. `wish` is JSON text."""
 
     tenant: str
     worker: str

@@ -25,6 +25,7 @@ from holdfast.bounds import BOUNDS
 from holdfast.definitions.json_text import encode_value
 from holdfast.errors import InvalidInput
 from holdfast.model.progress import DoneReason
+from holdfast.model.remote import PullWish
 from holdfast.web.control.schemas import Words, without_nul
 
 __all__ = [
@@ -100,10 +101,10 @@ class Pull(_Asked):
     lease_sec: _Lease | None = None
     wait_sec: _Wait = 0
 
-    def wish(self) -> str:
-        """What the engine is asked."""
-        wish = {"types": sorted(set(self.types)), "queues": self.queues and sorted(set(self.queues)), "max": self.max}
-        return to_json({**wish, "lease_sec": self.lease_sec}).decode()
+    def wish(self) -> PullWish:
+        """What is asked of the engine."""
+        queues = None if self.queues is None else tuple(sorted(set(self.queues)))
+        return PullWish(tuple(sorted(set(self.types))), queues, self.max, self.lease_sec)
 
 
 class Item(_Asked):
