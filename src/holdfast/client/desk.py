@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Literal
 from uuid import UUID
 
-from holdfast.client.board import Board
+from holdfast.client.bulletin import Bulletin
 from holdfast.config import Config
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.shared import start_shared
@@ -98,7 +98,7 @@ class Desk:
 
     def __init__(self, store: RemoteStore, config: Config) -> None:
         self._store = store
-        self.board = Board()
+        self.bulletin = Bulletin()
         self._ear = Ear(config, ("ready", "interrupt"), self._heard, role="remote")
         self._groups: dict[str, dict[tuple[frozenset[str], frozenset[str] | None], Group]] = {}
         self._waiting: dict[str, set[Waiter]] = {}  # by worker
@@ -238,10 +238,10 @@ class Desk:
         now = time.monotonic()
         if self._named:
             named, self._named = self._named, set()
-            self._tell(self.board.add(await self._store.news(list(named))))
+            self._tell(self.bulletin.add(await self._store.news(list(named))))
         if self._waiting and now - self._news_at >= _NEWS_SECONDS:
             self._news_at = now
-            self.board.replace(await self._store.news(None))
+            self.bulletin.replace(await self._store.news(None))
             self._tell(set(self._waiting))
         if self._checks_due:
             await self._look_for_repeats()
@@ -296,7 +296,7 @@ class Desk:
 
     def _tell(self, workers: set[str]) -> None:
         for worker in workers:
-            if worker in self._waiting and self.board.is_new(worker):
+            if worker in self._waiting and self.bulletin.is_new(worker):
                 for waiter in self._waiting[worker]:
                     waiter.wake("news")
 

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from holdfast.client.board import Interruption
+from holdfast.client.bulletin import JobNews
 from holdfast.client.desk import Desk, Waiter
 from holdfast.errors import HoldfastError
 from holdfast.model.key import Caller
 from holdfast.model.remote import LeaseAsk, LeaseTold, PullAsk, PullTold, PullWish, ReleaseAsk, ReportAsk, ReportTold
 from holdfast.store.database import Database
 from holdfast.store.remote import RemoteStore
-from holdfast.store.remote_calls import Released, remote_calls
+from holdfast.store.remote_calls import Handed, remote_calls
 
-__all__ = ["Pulled", "RemoteWork", "worker_name"]
+__all__ = ["PullAnswer", "RemoteWork", "worker_name"]
 
 #: For how long what a worker pulls is known, and of how many workers.
 _KNOWN_SECONDS, _KNOWN = 60.0, 20_000
@@ -25,11 +25,11 @@ _STOPS = frozenset({"cancel", "pause"})
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullAnswer:
     """The answer to a pull: jobs, and what the worker should know about those that it has already."""
 
     told: PullTold
-    interrupts: list[Interruption]
+    interrupts: list[JobNews]
 
 
 def worker_name(caller: Caller, worker_id: str) -> str:
@@ -55,7 +55,7 @@ class RemoteWork:
 
     async def pull(
         self, caller: Caller, worker_id: str, wish: PullWish, *, request_id: str | None, seconds: float
-    ) -> Pulled:
+    ) -> PullAnswer:
         """Claim jobs for a worker; wait for some if there are none."""
         worker = worker_name(caller, worker_id)
         ask = PullAsk(caller.tenant, worker, request_id, wish.text())
@@ -63,10 +63,10 @@ class RemoteWork:
         if request_id is not None and (earlier := self._pending.get((worker, request_id))) is not None:
             earlier.wake("replaced")
         told = await self._pulled(ask, wish, seconds)
-        drains = told.directive == "drain" or self._desk.board.is_quiet(worker)
-        return Pulled(
+        drains = told.directive == "drain" or self._desk.bulletin.is_quiet(worker)
+        return PullAnswer(
             PullTold(jobs=told.jobs, directive="drain" if drains else "continue", repeated=told.repeated),
-            self._desk.board.tell(worker),
+            self._desk.bulletin.tell(worker),
         )
 
     async def hand_back(self, caller: Caller, worker_id: str, told: PullTold) -> None:
@@ -100,12 +100,12 @@ class RemoteWork:
                 return told
             told = await self._extended([ask._replace(seconds=None) for ask in asks])
         for ask, one in zip(asks, told, strict=True):
-            self._desk.board.note(worker, ask.job_id, ask.attempt, one.directive if one.owned else "lost")
+            self._desk.bulletin.note(worker, ask.job_id, ask.attempt, one.directive if one.owned else "lost")
         return told
 
     async def release(
         self, caller: Caller, worker_id: str, leases: Sequence[tuple[UUID, int]], *, reason: str | None
-    ) -> list[Released | HoldfastError]:
+    ) -> list[Handed | HoldfastError]:
         """Hand back jobs of a worker. Answers each job's state; none for a lease that is lost."""
         worker = worker_name(caller, worker_id)
         self._desk.call(worker)
@@ -127,7 +127,7 @@ class RemoteWork:
                     if told.jobs or told.directive == "drain":
                         return told
                 left = end - time.monotonic()
-                if left <= 0 or self._desk.board.is_new(ask.worker):
+                if left <= 0 or self._desk.bulletin.is_new(ask.worker):
                     return nothing
                 waiter = self._join(ask, wish, None if waiter is None else waiter.place)
                 why = await self._desk.wait(waiter, left)
@@ -140,7 +140,9 @@ class RemoteWork:
                 self._forget(ask, waiter)
 
     def _join(self, ask: PullAsk, wish: PullWish, place: int | None) -> Waiter:
-        group = None if self._desk.board.is_quiet(ask.worker) else self._desk.group(ask.tenant, wish.types, wish.queues)
+        group = (
+            None if self._desk.bulletin.is_quiet(ask.worker) else self._desk.group(ask.tenant, wish.types, wish.queues)
+        )
         waiter = self._desk.join(ask.worker, group, wish.most, place)
         if ask.request_id is not None:
             self._pending[ask.worker, ask.request_id] = waiter
@@ -181,9 +183,9 @@ class RemoteWork:
 
     def _is_new(self, asks: Sequence[LeaseAsk], told: Sequence[LeaseTold]) -> bool:
         """Whether a worker hears something that it has not been told lately."""
-        board = self._desk.board
+        bulletin = self._desk.bulletin
         return any(
-            board.new(ask.worker, ask.job_id, ask.attempt, one.directive if one.owned else "lost")
+            bulletin.new(ask.worker, ask.job_id, ask.attempt, one.directive if one.owned else "lost")
             for ask, one in zip(asks, told, strict=True)
             if not one.owned or one.directive in _STOPS
         )

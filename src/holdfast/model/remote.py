@@ -15,8 +15,8 @@ __all__ = [
     "PullAsk",
     "PullTold",
     "PullWish",
+    "PulledJob",
     "ReleaseAsk",
-    "RemoteJob",
     "ReportAsk",
     "ReportTold",
 ]
@@ -51,7 +51,7 @@ class PullAsk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteJob:
+class PulledJob:
     """A job that a remote worker was given. `payload` and `cursor` are JSON text."""
 
     job_id: UUID
@@ -77,7 +77,7 @@ class RemoteJob:
 class PullTold:
     """The jobs of a pull. `repeated`: its request id was given them before."""
 
-    jobs: list[RemoteJob]
+    jobs: list[PulledJob]
     directive: Directive
     repeated: bool
 

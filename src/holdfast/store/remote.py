@@ -14,9 +14,9 @@ from holdfast.model.remote import (
     LeaseAsk,
     LeaseTold,
     PullAsk,
+    PulledJob,
     PullTold,
     ReleaseAsk,
-    RemoteJob,
     ReportAsk,
     ReportTold,
 )
@@ -25,7 +25,7 @@ from holdfast.store.faults import refusal
 
 __all__ = ["News", "RemoteStore", "Stock"]
 
-_JOB = tuple(RemoteJob.__dataclass_fields__)
+_JOB = tuple(PulledJob.__dataclass_fields__)
 _REPORT = tuple(ReportTold.__dataclass_fields__)
 _LEASE = tuple(LeaseTold.__dataclass_fields__)
 T = TypeVar("T")
@@ -69,7 +69,7 @@ class RemoteStore:
             if told is None:
                 told = answers[place] = PullTold(jobs=[], directive=row["directive"], repeated=row["repeated"])
             if row["job_id"] is not None and isinstance(told, PullTold):
-                told.jobs.append(RemoteJob(**{name: row[name] for name in _JOB}))
+                told.jobs.append(PulledJob(**{name: row[name] for name in _JOB}))
         return _whole(answers)
 
     async def report(self, asked: Sequence[ReportAsk]) -> list[ReportTold | HoldfastError]:

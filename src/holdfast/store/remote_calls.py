@@ -18,7 +18,7 @@ from holdfast.store.database import Backoff
 from holdfast.store.remote import RemoteStore
 from holdfast.store.sharing import Sharing, Waiting, parts_of
 
-__all__ = ["Calls", "Released", "remote_calls"]
+__all__ = ["Handed", "SharedCalls", "remote_calls"]
 
 #: How many calls one statement has: more than 64 subtransactions would slow all other sessions down.
 _BATCH = 48
@@ -39,13 +39,13 @@ Ask = TypeVar("Ask", bound=_Tenants)
 Answer = TypeVar("Answer")
 
 
-class Released(NamedTuple):
+class Handed(NamedTuple):
     """The state of a job that was handed back; None if its lease was lost before."""
 
     state: str | None
 
 
-class Calls(Sharing[Ask, Answer]):
+class SharedCalls(Sharing[Ask, Answer]):
     """The calls of one kind."""
 
     def __init__(
@@ -130,15 +130,18 @@ class Calls(Sharing[Ask, Answer]):
 def remote_calls(
     store: RemoteStore,
 ) -> tuple[
-    Calls[PullAsk, PullTold], Calls[ReportAsk, ReportTold], Calls[LeaseAsk, LeaseTold], Calls[ReleaseAsk, Released]
+    SharedCalls[PullAsk, PullTold],
+    SharedCalls[ReportAsk, ReportTold],
+    SharedCalls[LeaseAsk, LeaseTold],
+    SharedCalls[ReleaseAsk, Handed],
 ]:
     """The calls of all kinds: pulls, reports, extensions, releases."""
 
-    async def release(asks: Sequence[ReleaseAsk]) -> list[Released | HoldfastError]:
+    async def release(asks: Sequence[ReleaseAsk]) -> list[Handed | HoldfastError]:
         told = await store.release(asks)
-        return [one if isinstance(one, HoldfastError) else Released(one) for one in told]
+        return [one if isinstance(one, HoldfastError) else Handed(one) for one in told]
 
-    releases = Calls[ReleaseAsk, Released]("releases", release)
+    releases = SharedCalls[ReleaseAsk, Handed]("releases", release)
 
     async def hand_back(ask: PullAsk, told: PullTold) -> None:
         if told.jobs and not told.repeated:
@@ -148,11 +151,11 @@ def remote_calls(
             )
 
     return (
-        Calls[PullAsk, PullTold](
+        SharedCalls[PullAsk, PullTold](
             "pulls", store.pull, repeats=lambda ask: ask.request_id is not None, unwanted=hand_back
         ),
-        Calls[ReportAsk, ReportTold]("reports", store.report, size=lambda ask: len(ask.report)),
-        Calls[LeaseAsk, LeaseTold]("extensions", store.extend, batch=_LEASES),
+        SharedCalls[ReportAsk, ReportTold]("reports", store.report, size=lambda ask: len(ask.report)),
+        SharedCalls[LeaseAsk, LeaseTold]("extensions", store.extend, batch=_LEASES),
         releases,
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.client.desk import Desk
-from tests.sql.factories import enqueue, expire, publish, request, settle, state_of, sweep
+from tests.sql.factories import enqueue, publish, request, state_of
 from tests.web.conftest import KeyMaker
 from tests.web.remote.conftest import Remote
 
@@ -79,9 +79,7 @@ async def test_a_pull_that_waits_in_vain_is_answered_in_time(remote: Remote) -> 
     assert 0.29 < time.monotonic() - began < 2
 
 
-async def test_no_connection_is_held_while_workers_wait(
-    hf: Holdfast, remote: Remote, conn: asyncpg.Connection
-) -> None:
+async def test_no_connection_is_held_while_workers_wait(hf: Holdfast, remote: Remote, conn: asyncpg.Connection) -> None:
     before = await conn.fetchval("select count(*) from pg_stat_activity where application_name like 'holdfast%'")
     waiting = [asyncio.create_task(Remote(remote.client, f"w{n}").pull(wait_sec=20)) for n in range(200)]
     await waits(remote, 200)
@@ -124,7 +122,9 @@ async def test_a_repeat_takes_the_place_of_a_pull_that_waits(hf: Holdfast, remot
     assert await first == []
     await hf.enqueue("work", {})
     (job,) = await second
-    assert await remote.pull(request_id="r", wait_sec=20) == [job | {"lease_remaining_ms": pytest.approx(29500, abs=600)}]
+    assert await remote.pull(request_id="r", wait_sec=20) == [
+        job | {"lease_remaining_ms": pytest.approx(29500, abs=600)}
+    ]
 
 
 async def test_a_repeat_is_answered_while_nothing_else_is_expected(hf: Holdfast, remote: Remote) -> None:
@@ -231,15 +231,3 @@ async def test_a_job_whose_time_is_over_is_to_stop(hf: Holdfast, remote: Remote,
     assert again["leases"][0]["lease_remaining_ms"] <= 15_500
     assert (await remote.report(job, error="too slow"))["state"] == "retry"
     assert await conn.fetchval("select outcome from job_attempts") == "timeout"
-
-
-async def test_a_second_look_finds_what_others_left(hf: Holdfast, remote: Remote, conn: asyncpg.Connection) -> None:
-    """A worker that was woken for a job that another one took waits on."""
-    waiting = asyncio.create_task(remote.pull(wait_sec=20))
-    await waits(remote)
-    await hf.enqueue("work", {})
-    (lease,) = [one for one in (await waiting)]
-    assert await settle(conn, "complete", [], worker="x") == []
-    await expire(conn, lease["job_id"])
-    await sweep(conn)
-    assert len(await Remote(remote.client, "w2").pull(wait_sec=20)) == 1

@@ -10,8 +10,9 @@ from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.description import body_of
+from holdfast.web.remote import schemas
 from holdfast.web.remote.answers import lease_of
-from holdfast.web.remote.schemas import Extension, LeaseStates, Release, Released
+from holdfast.web.remote.schemas import Extension, LeaseStates, Release, ReleasedLeases
 from holdfast.web.state import AppState
 
 __all__ = ["leases_router"]
@@ -32,7 +33,7 @@ def leases_router(state: AppState) -> APIRouter:
         asked = await read_body(request, Extension)
         work = await state.hf.remote_work()
         wanted = [(lease.job_id, lease.attempt, lease.lease_sec) for lease in asked.leases]
-        seconds = 0 if state.draining else asked.wait_sec
+        seconds = 0 if state.draining else min(asked.wait_sec, schemas.LONGEST_SECONDS)
         keeping = work.extend(caller, asked.worker_id, wanted, seconds=seconds)
         told = await (state.unless_in_vain(request, caller, keeping) if seconds else keeping)
         if told is None:
@@ -48,7 +49,7 @@ def leases_router(state: AppState) -> APIRouter:
 
     @router.post(
         "/release",
-        response_model=Released,
+        response_model=ReleasedLeases,
         summary="Hand jobs back",
         openapi_extra=secured("work", requestBody=body_of(Release)),
     )

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from holdfast.store.remote import News
 
-__all__ = ["Board", "Interruption"]
+__all__ = ["Bulletin", "JobNews"]
 
 #: How long a worker has to obey before it is told again.
 _AGAIN_SECONDS = 5.0
@@ -21,7 +21,7 @@ _AGAIN_SECONDS = 5.0
 _LOST_SECONDS = 30.0
 
 
-class Interruption(NamedTuple):
+class JobNews(NamedTuple):
     """A job that a worker is to stop, or has lost."""
 
     job_id: UUID
@@ -29,7 +29,7 @@ class Interruption(NamedTuple):
     directive: str
 
 
-class Board:
+class Bulletin:
     """The news of one process."""
 
     def __init__(self) -> None:
@@ -64,9 +64,9 @@ class Board:
                 self._lost_at[one.job_id, one.attempt] = time.monotonic()
         return concerned
 
-    def of(self, worker: str) -> list[Interruption]:
+    def of(self, worker: str) -> list[JobNews]:
         """What a worker should know."""
-        return [Interruption(*job, directive) for job, directive in self._jobs.get(worker, {}).items()]
+        return [JobNews(*job, directive) for job, directive in self._jobs.get(worker, {}).items()]
 
     def is_quiet(self, worker: str) -> bool:
         """Whether it is to claim no more."""
@@ -78,7 +78,7 @@ class Board:
             return True
         return any(self.new(worker, *one) for one in self.of(worker))
 
-    def tell(self, worker: str) -> list[Interruption]:
+    def tell(self, worker: str) -> list[JobNews]:
         """What a worker should know, which it is told now."""
         if worker in self._quiet:
             self.note(worker, "drain")
