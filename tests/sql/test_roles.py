@@ -64,7 +64,10 @@ CLIENTS = {
     "payload_limit", "tenant_request", "waiting_jobs", "accepted_payloads", "answered_key",
     "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",
 }  # fmt: skip
-REMOTES = {"remote_pull", "remote_report", "remote_extend", "remote_release", "remote_beat"}
+REMOTES = {
+    "remote_pull", "remote_report", "remote_extend", "remote_release", "remote_beat", "remote_stock", "remote_news",
+    "remote_repeats",
+}  # fmt: skip
 #: What may be read beside functions, by role.
 READABLE = {role: {"schema_steps"} for role in ROLES}
 READABLE["operator"] = {"schema_steps", "dead_letter_jobs", "job_queue_health", "circuit_breakers"}

@@ -14,7 +14,8 @@ from holdfast.errors import DatabaseUnavailable, InvalidInput
 from holdfast.model.ids import new_job_id
 from holdfast.model.options import Intent
 from holdfast.store.database import Database
-from holdfast.store.submissions import Submissions, patience_seconds
+from holdfast.store.sharing import patience_seconds
+from holdfast.store.submissions import Submissions
 
 
 @pytest.fixture

@@ -362,7 +362,10 @@ class Holdfast(Verbs):
     async def _close(self) -> None:
         self._groups.close()
         await self._database.close()
-        self._control = self._operations = self._remote = None
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            await remote.close()
+        self._control = self._operations = None
         await self._front.close()
         await self._back.close()
         await self._browsing.close()

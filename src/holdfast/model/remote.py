@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -13,8 +14,9 @@ __all__ = [
     "LeaseTold",
     "PullAsk",
     "PullTold",
+    "PullWish",
+    "PulledJob",
     "ReleaseAsk",
-    "RemoteJob",
     "ReportAsk",
     "ReportTold",
 ]
@@ -24,8 +26,23 @@ Directive = Literal["continue", "cancel", "pause", "drain"]
 Verdict = Literal["counted", "repeated", "lease-lost", "already-reported"]
 
 
+class PullWish(NamedTuple):
+    """What a worker can run, how many jobs it wants, and for how long it wants to lease them."""
+
+    types: tuple[str, ...]
+    queues: tuple[str, ...] | None
+    most: int
+    lease_seconds: float | None
+
+    def text(self) -> str:
+        """As the engine is asked."""
+        return json.dumps(
+            {"types": self.types, "queues": self.queues, "max": self.most, "lease_sec": self.lease_seconds}
+        )
+
+
 class PullAsk(NamedTuple):
-    """A pull. `wish` is JSON text: types, queues, max, lease_sec."""
+    """A pull. `wish` is JSON text."""
 
     tenant: str
     worker: str
@@ -34,7 +51,7 @@ class PullAsk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteJob:
+class PulledJob:
     """A job that a remote worker was given. `payload` and `cursor` are JSON text."""
 
     job_id: UUID
@@ -60,7 +77,7 @@ class RemoteJob:
 class PullTold:
     """The jobs of a pull. `repeated`: its request id was given them before."""
 
-    jobs: list[RemoteJob]
+    jobs: list[PulledJob]
     directive: Directive
     repeated: bool
 

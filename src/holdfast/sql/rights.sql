@@ -53,7 +53,8 @@ to holdfast_client;
 
 -- Workers over HTTP claim and report, each for its own tenant.
 grant execute on function
-  holdfast.remote_pull, holdfast.remote_report, holdfast.remote_extend, holdfast.remote_release, holdfast.remote_beat
+  holdfast.remote_pull, holdfast.remote_report, holdfast.remote_extend, holdfast.remote_release, holdfast.remote_beat,
+  holdfast.remote_stock, holdfast.remote_news, holdfast.remote_repeats
 to holdfast_remote;
 
 grant execute on function

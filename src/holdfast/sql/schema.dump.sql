@@ -5256,25 +5256,32 @@ end
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call.';
-CREATE FUNCTION holdfast.forget_pulls(max_rows integer DEFAULT 5000) RETURNS integer
-    LANGUAGE sql SECURITY DEFINER
+CREATE FUNCTION holdfast.forget_pulls(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS $$
-  with gone as (
-    delete from remote_pulls p
-    where p.ctid = any (array(
-      select o.ctid
-      from remote_pulls o
-      where o.pulled_at < now() - interval '5 minutes'
-      order by o.pulled_at
-      limit max_rows
-      for update skip locked))
-    returning 1
-  )
-  select count(*)::integer from gone
+#variable_conflict use_column
+begin
+  delete from remote_pulls p
+  where p.ctid = any (array(
+    select o.ctid
+    from remote_pulls o
+    where o.pulled_at < now() - interval '5 minutes'
+    order by o.pulled_at
+    limit max_rows
+    for update skip locked));
+  get diagnostics mended = row_count;
+  reached := case when mended = max_rows then array['more'] end;
+  return next;
+end
 $$;
-ALTER FUNCTION holdfast.forget_pulls(max_rows integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.forget_pulls(max_rows integer) IS 'Forget what pulls were answered more than five minutes ago, up to `max_rows` of them.';
+ALTER FUNCTION holdfast.forget_pulls(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_pulls(after text[], max_rows integer) IS 'Forget what pulls were answered more than five minutes ago, the oldest first.';
 CREATE FUNCTION holdfast.forget_shapes() RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10243,6 +10250,38 @@ CREATE FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) 
 $$;
 ALTER FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) IS 'The jobs that a request id was given in the last five minutes, those of them that the worker still owns; nulls if there are none.';
+CREATE FUNCTION holdfast.remote_news(job_ids uuid[]) RETURNS TABLE(worker text, job_id uuid, attempt integer, directive text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if job_ids is null then
+    return query
+    select l.worker, l.job_id, l.attempt, told_interrupt(l.interrupt)
+    from leases l
+    where l.interrupt is not null and starts_with(l.worker, 'remote:')
+    union all
+    select w.id, null, null, 'drain'
+    from workers w
+    where w.kind = 'remote' and w.quiet_at is not null and not is_lost(w);
+    return;
+  end if;
+  return query
+  select l.worker, l.job_id, l.attempt, told_interrupt(l.interrupt)
+  from leases l
+  where l.job_id = any (job_ids) and l.interrupt is not null and starts_with(l.worker, 'remote:')
+  union all
+  select t.worker, t.job_id, t.attempt, 'lost'
+  from unnest(job_ids) as named (id)
+  join lateral (
+    select t.* from job_attempts t where t.job_id = named.id order by t.attempt desc limit 1) t on true
+  where t.taken_back is true and starts_with(t.worker, 'remote:')
+    and not exists (select from leases l where l.job_id = named.id and l.attempt = t.attempt);
+end
+$$;
+ALTER FUNCTION holdfast.remote_news(job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_news(job_ids uuid[]) IS 'What concerns workers that wait: of these jobs, or, without any, of all, those that somebody wants to stop, and those that a worker has lost although its lease had not lapsed.';
 CREATE FUNCTION holdfast.remote_present(tenant text, worker text, types text[], queues text[]) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10350,6 +10389,20 @@ end
 $$;
 ALTER FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) IS 'Hand back jobs of many workers, free of charge, or as canceled or paused where somebody decided so.';
+CREATE FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) RETURNS TABLE(item integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select asked.place::integer
+  from unnest(tenants, workers, request_ids) with ordinality as asked (tenant, worker, request_id, place)
+  cross join lateral remote_kept(asked.tenant, asked.worker, asked.request_id) kept
+  where kept.job_ids is not null
+$$;
+ALTER FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) IS 'Of these pulls, those whose request id was given jobs that their worker still owns.';
 CREATE FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) RETURNS TABLE(item integer, fault text, detail text, pointer text, verdict text, state text, owned boolean, directive text, lease_expires_at timestamp with time zone, lease_remaining double precision, progress_count bigint, result_count bigint, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10387,6 +10440,40 @@ CREATE FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) RETURNS voi
 $$;
 ALTER FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) IS 'Shorten leases that were claimed just now for longer than their job may run.';
+CREATE FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) RETURNS TABLE(id integer, tenant text, type text, queue text, ready integer)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  found integer[] := announced;
+  shut  integer[] := '{}';
+begin
+  if found is null then
+    found := array(
+      select s.id
+      from unnest(tenants, types) as asked (tenant, type)
+      join streams s on s.type = asked.type and s.tenant = asked.tenant and s.closed_in is null
+      cross join lateral (select from ready r where r.stream = s.id limit 1) entry);
+  end if;
+  if found <> '{}' and (exists (select from controls) or exists (select from limited_types())) then
+    shut := shut_streams(found);
+  end if;
+  return query
+  select s.id, s.tenant, s.type, s.queue,
+    case when s.id <> all (shut) then (
+      select count(*)::integer from (select from ready r where r.stream = s.id limit most) counted)
+    else 0 end
+  from unnest(found) as open (id)
+  join streams s on s.id = open.id and s.closed_in is null;
+end
+$$;
+ALTER FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) IS 'How many jobs can be claimed now, counted up to `most`: in those streams of these pairs of tenant and type in which something is ready, or in the streams that were announced, whosever they are.';
 CREATE FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) RETURNS integer[]
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -15092,8 +15179,8 @@ GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows intege
 REVOKE ALL ON FUNCTION holdfast.forget_message(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.forget_pulls(max_rows integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.forget_pulls(max_rows integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_pulls(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_pulls(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_shapes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) TO holdfast_worker;
@@ -15426,14 +15513,20 @@ REVOKE ALL ON FUNCTION holdfast.remote_extend(tenants text[], workers text[], jo
 GRANT ALL ON FUNCTION holdfast.remote_extend(tenants text[], workers text[], job_ids uuid[], attempts integer[], lengths double precision[]) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.remote_give(tenant text, worker text, request_id text, wish jsonb, quiet boolean, OUT job_ids uuid[], OUT attempts integer[], OUT repeated boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_news(job_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_news(job_ids uuid[]) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.remote_present(tenant text, worker text, types text[], queues text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.remote_pull(tenants text[], workers text[], request_ids text[], wishes jsonb[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.remote_pull(tenants text[], workers text[], request_ids text[], wishes jsonb[]) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;

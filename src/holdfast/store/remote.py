@@ -6,28 +6,48 @@ Every request has its own answer: an error of one of them is a value here, and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from holdfast.errors import HoldfastError
 from holdfast.model.remote import (
     LeaseAsk,
     LeaseTold,
     PullAsk,
+    PulledJob,
     PullTold,
     ReleaseAsk,
-    RemoteJob,
     ReportAsk,
     ReportTold,
 )
 from holdfast.store.database import Session
 from holdfast.store.faults import refusal
 
-__all__ = ["RemoteStore"]
+__all__ = ["News", "RemoteStore", "Stock"]
 
-_JOB = tuple(RemoteJob.__dataclass_fields__)
+_JOB = tuple(PulledJob.__dataclass_fields__)
 _REPORT = tuple(ReportTold.__dataclass_fields__)
 _LEASE = tuple(LeaseTold.__dataclass_fields__)
 T = TypeVar("T")
+
+
+class Stock(NamedTuple):
+    """A stream, and how many jobs can be claimed from it now."""
+
+    stream: int
+    tenant: str
+    type: str
+    queue: str
+    ready: int
+
+
+class News(NamedTuple):
+    """What concerns a worker: one of its jobs, or (`drain`) itself."""
+
+    worker: str
+    job_id: UUID | None
+    attempt: int | None
+    directive: str
 
 
 class RemoteStore:
@@ -49,7 +69,7 @@ class RemoteStore:
             if told is None:
                 told = answers[place] = PullTold(jobs=[], directive=row["directive"], repeated=row["repeated"])
             if row["job_id"] is not None and isinstance(told, PullTold):
-                told.jobs.append(RemoteJob(**{name: row[name] for name in _JOB}))
+                told.jobs.append(PulledJob(**{name: row[name] for name in _JOB}))
         return _whole(answers)
 
     async def report(self, asked: Sequence[ReportAsk]) -> list[ReportTold | HoldfastError]:
@@ -81,6 +101,22 @@ class RemoteStore:
     async def beat(self, workers: Sequence[str]) -> set[str]:
         """Note that workers live. Returns those that are to claim no more."""
         return {row["worker"] for row in await self._session.rows("remote_beat", list(workers))}
+
+    async def stock(
+        self, tenants: Sequence[str], types: Sequence[str], announced: Sequence[int] | None, *, most: int
+    ) -> list[Stock]:
+        """Where there is work: for these pairs of tenant and type, or in those streams of the tenants."""
+        rows = await self._session.rows("remote_stock", list(tenants), list(types), announced, most)
+        return [Stock(*row) for row in rows]
+
+    async def news(self, job_ids: Sequence[UUID] | None) -> list[News]:
+        """What concerns workers: about these jobs, or about everything."""
+        return [News(*row) for row in await self._session.rows("remote_news", job_ids)]
+
+    async def repeats(self, asked: Sequence[PullAsk]) -> list[int]:
+        """The places of those pulls that were given jobs before."""
+        columns = ([ask.tenant for ask in asked], [ask.worker for ask in asked], [ask.request_id for ask in asked])
+        return [row["item"] - 1 for row in await self._session.rows("remote_repeats", *columns)]
 
 
 def _fault(row: Any) -> HoldfastError:

@@ -112,21 +112,30 @@ as $$
   select w.id from workers w where w.id = any (remote_beat.workers) and w.kind = 'remote' and w.quiet_at is not null
 $$;
 
--- Forget what pulls were answered more than five minutes ago, up to `max_rows` of them. Roles: worker.
-create or replace function forget_pulls(max_rows integer default 5000) returns integer
-language sql security definer
+-- Forget what pulls were answered more than five minutes ago, the oldest first. Each call begins at the beginning: what it
+-- forgets is gone. Roles: worker.
+create or replace function forget_pulls(after text[] default null, max_rows integer default 1000)
+returns table (mended integer, reached text[])
+language plpgsql security definer
 set search_path from current
+set jit = off
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
-  with gone as (
-    delete from remote_pulls p
-    where p.ctid = any (array(
-      select o.ctid
-      from remote_pulls o
-      where o.pulled_at < now() - interval '5 minutes'
-      order by o.pulled_at
-      limit max_rows
-      for update skip locked))
-    returning 1
-  )
-  select count(*)::integer from gone
+#variable_conflict use_column
+begin
+  delete from remote_pulls p
+  where p.ctid = any (array(
+    select o.ctid
+    from remote_pulls o
+    where o.pulled_at < now() - interval '5 minutes'
+    order by o.pulled_at
+    limit max_rows
+    for update skip locked));
+  get diagnostics mended = row_count;
+  reached := case when mended = max_rows then array['more'] end;
+  return next;
+end
 $$;

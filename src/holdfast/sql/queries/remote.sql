@@ -24,3 +24,15 @@ from holdfast.remote_release($1::text[], $2::text[], $3::uuid[], $4::integer[], 
 -- name: remote_beat
 -- Note that remote workers live. A row for each that is to claim no more.
 select worker from holdfast.remote_beat($1::text[]);
+
+-- name: remote_stock
+-- Where there is work for remote workers that wait.
+select id, tenant, type, queue, ready from holdfast.remote_stock($1::text[], $2::text[], $3::integer[], $4);
+
+-- name: remote_news
+-- What concerns remote workers that wait.
+select worker, job_id, attempt, directive from holdfast.remote_news($1::uuid[]);
+
+-- name: remote_repeats
+-- Which pulls of remote workers were answered before.
+select item from holdfast.remote_repeats($1::text[], $2::text[], $3::text[]);

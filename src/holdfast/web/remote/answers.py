@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from holdfast.model.remote import LeaseTold, RemoteJob, ReportTold
+from holdfast.model.remote import LeaseTold, PulledJob, ReportTold
 from holdfast.web.problems import Problem
 
 __all__ = ["job_text", "joined", "lease_of", "milliseconds", "object_text", "report_of"]
@@ -25,7 +25,7 @@ def object_text(values: dict[str, Any], texts: dict[str, str]) -> str:
     return f"{head}{''.join(f',{to_json(name).decode()}:{text}' for name, text in texts.items())}}}"
 
 
-def job_text(job: RemoteJob) -> str:
+def job_text(job: PulledJob) -> str:
     """A job as its worker gets it."""
     return object_text(
         {

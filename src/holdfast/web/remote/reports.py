@@ -13,13 +13,23 @@ from holdfast.model.key import Caller
 from holdfast.model.remote import ReportTold
 from holdfast.web.auth import secured
 from holdfast.web.bodies import problem_of, read_body
-from holdfast.web.description import body_of
+from holdfast.web.description import also_described, body_of
 from holdfast.web.problems import Problem, translated
 from holdfast.web.remote.answers import report_of
-from holdfast.web.remote.schemas import Report, ReportAnswer, ReportBatch, ReportBody, ReportFields, ReportResults
+from holdfast.web.remote.schemas import (
+    ReportAnswer,
+    ReportBatch,
+    ReportBody,
+    ReportedFailure,
+    ReportFields,
+    ReportResults,
+    SingleReport,
+)
 from holdfast.web.state import AppState
 
 __all__ = ["reports_router"]
+
+also_described(ReportFields, ReportedFailure)
 
 
 def reports_router(state: AppState) -> APIRouter:
@@ -46,7 +56,7 @@ def reports_router(state: AppState) -> APIRouter:
     return router
 
 
-async def _one(state: AppState, caller: Caller, asked: Report) -> dict[str, Any]:
+async def _one(state: AppState, caller: Caller, asked: SingleReport) -> dict[str, Any]:
     work = await state.hf.remote_work()
     (told,) = await work.report(caller, asked.worker_id, [(asked.job_id, asked.attempt, asked.text())])
     return _answer(told)

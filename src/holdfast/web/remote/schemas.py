@@ -25,24 +25,29 @@ from holdfast.bounds import BOUNDS
 from holdfast.definitions.json_text import encode_value
 from holdfast.errors import InvalidInput
 from holdfast.model.progress import DoneReason
+from holdfast.model.remote import PullWish
 from holdfast.web.control.schemas import Words, without_nul
 
 __all__ = [
     "Extension",
     "LeaseState",
     "LeaseStates",
-    "Pull",
-    "Pulled",
+    "PullBody",
+    "PulledJobs",
     "Release",
-    "Released",
-    "Report",
+    "ReleasedLeases",
     "ReportAnswer",
     "ReportBatch",
     "ReportBody",
+    "ReportFields",
     "ReportResults",
+    "ReportedFailure",
+    "SingleReport",
 ]
 
 _MOST_JOBS, _MOST_REPORTS, _MOST_LEASES, _MOST_ITEMS = 100, 100, 1000, 10_000
+#: How long a call may wait.
+LONGEST_SECONDS = 60.0
 #: Longer texts are cut: they are for people.
 _MESSAGE, _TRACEBACK, _LOG = 10_000, 50_000, 10_000
 _REPLACEMENT = "\ufffd"
@@ -85,11 +90,11 @@ _WorkerId = Annotated[str, Field(min_length=1, max_length=100, pattern=_VISIBLE)
 _RequestId = Annotated[str, Field(min_length=1, max_length=255, pattern=_VISIBLE)]
 _Attempt = Annotated[int, Field(ge=1, le=BOUNDS["max_attempts"].high)]
 _Lease = Annotated[float, Field(ge=1, le=3600)]
-_Wait = Annotated[float, Field(ge=0, le=60)]
+_Wait = Annotated[float, Field(ge=0, le=LONGEST_SECONDS)]
 _Seq = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class Pull(_Asked):
+class PullBody(_Asked):
     """What a worker can run, and how much of it it wants now."""
 
     worker_id: _WorkerId
@@ -100,13 +105,13 @@ class Pull(_Asked):
     lease_sec: _Lease | None = None
     wait_sec: _Wait = 0
 
-    def wish(self) -> str:
-        """What the engine is asked."""
-        wish = {"types": sorted(set(self.types)), "queues": self.queues and sorted(set(self.queues)), "max": self.max}
-        return to_json({**wish, "lease_sec": self.lease_sec}).decode()
+    def wish(self) -> PullWish:
+        """What is asked of the engine."""
+        queues = None if self.queues is None else tuple(sorted(set(self.queues)))
+        return PullWish(tuple(sorted(set(self.types))), queues, self.max, self.lease_sec)
 
 
-class Item(_Asked):
+class ReportedItem(_Asked):
     """Something that a job has found. Without a key, the hash of its data is the key."""
 
     key: Annotated[str, Field(min_length=1, max_length=255), AfterValidator(without_nul)] | None = None
@@ -118,7 +123,7 @@ class Item(_Asked):
         return f'{{{key}"data":{self.data}}}'
 
 
-class Failure(_Asked):
+class ReportedFailure(_Asked):
     """Why an attempt ended without success, and what should become of the job."""
 
     kind: Literal["retryable", "fatal", "hold", "snooze"] = "retryable"
@@ -135,7 +140,7 @@ class ReportFields(_Asked):
     job_id: Annotated[UUID, Field(strict=False)]
     attempt: _Attempt
     seq: _Seq | None = None
-    items: Annotated[list[Item], Field(max_length=_MOST_ITEMS)] | None = None
+    items: Annotated[list[ReportedItem], Field(max_length=_MOST_ITEMS)] | None = None
     collection: _Name | None = None
     cursor: _Value | None = None
     progress: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
@@ -144,8 +149,10 @@ class ReportFields(_Asked):
     done_reason: DoneReason | None = None
     result: _Value | None = None
     error: Annotated[
-        Failure | None,
-        WithJsonSchema({"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/Failure"}, {"type": "null"}]}),
+        ReportedFailure | None,
+        WithJsonSchema(
+            {"anyOf": [{"type": "string"}, {"$ref": "#/components/schemas/ReportedFailure"}, {"type": "null"}]}
+        ),
     ] = None
     log: Annotated[str, AfterValidator(lambda text: _readable(text)[-_LOG:])] | None = None
 
@@ -183,7 +190,7 @@ class ReportFields(_Asked):
         return f"{{{','.join(texts)}}}"
 
 
-class Report(ReportFields):
+class SingleReport(ReportFields):
     """A report about one job."""
 
     worker_id: _WorkerId
@@ -216,7 +223,9 @@ def _which(body: Any) -> str:
 
 
 class ReportBody(
-    RootModel[Annotated[Annotated[Report, Tag("one")] | Annotated[ReportBatch, Tag("many")], Discriminator(_which)]]
+    RootModel[
+        Annotated[Annotated[SingleReport, Tag("one")] | Annotated[ReportBatch, Tag("many")], Discriminator(_which)]
+    ]
 ):
     """A report about one job, or many."""
 
@@ -253,7 +262,7 @@ class Release(_Asked):
 _Directive = Literal["continue", "cancel", "pause", "drain"]
 
 
-class PulledJob(BaseModel):
+class JobForWorker(BaseModel):
     """A job for a worker."""
 
     job_id: UUID
@@ -275,7 +284,7 @@ class PulledJob(BaseModel):
     lease_remaining_ms: int
 
 
-class Interrupted(BaseModel):
+class InterruptedJob(BaseModel):
     """A job that its worker is to stop, or has lost."""
 
     job_id: UUID
@@ -283,12 +292,12 @@ class Interrupted(BaseModel):
     directive: Literal["cancel", "pause", "lost"]
 
 
-class Pulled(BaseModel):
+class PulledJobs(BaseModel):
     """The jobs that a worker was given, and what else it should know."""
 
-    jobs: list[PulledJob]
+    jobs: list[JobForWorker]
     directive: Literal["continue", "drain"]
-    interrupts: list[Interrupted]
+    interrupts: list[InterruptedJob]
 
 
 class ReportAnswer(BaseModel):
@@ -344,7 +353,7 @@ class ReleasedLease(BaseModel):
     state: str | None
 
 
-class Released(BaseModel):
+class ReleasedLeases(BaseModel):
     """What became of them, in the order of the request."""
 
     leases: list[ReleasedLease]
