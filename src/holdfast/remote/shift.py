@@ -38,6 +38,8 @@ MOST_JOBS = 100
 _WAIT_SECONDS, _REST_SECONDS = 20, 1.0
 #: How long a request id stands for the same jobs, with some time to spare.
 _REPEATABLE_SECONDS = 240.0
+#: How long a pull may take to be answered once another one has taken its place.
+_WITHDRAWAL_SECONDS = 1.0
 #: How long a server that refuses pulls is left alone at first, and at most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 #: How long interrupted handlers may take to clean up, and a thread to return after its timeout.
@@ -156,8 +158,7 @@ class Shift:
             pull = self._loop.create_task(self._there(self._link.pull(**asked, max=free, wait_sec=wait)))
             await asyncio.wait({told, pull}, return_when=asyncio.FIRST_COMPLETED)
             if not pull.done():
-                pull.add_done_callback(lambda task: task.cancelled() or task.exception())
-                await self._there(self._link.withdraw(**asked))
+                await self._withdraw(pull, asked)
                 return []
             try:
                 jobs, news = pull.result()
@@ -170,6 +171,18 @@ class Shift:
                 await asyncio.wait({told}, timeout=_REST_SECONDS)
             return jobs
         return []
+
+    async def _withdraw(self, pull: asyncio.Task[tuple[list[Held], bool]], asked: dict[str, Any]) -> None:
+        """Give up a pull that waits. Its answer may be on the way, or it may reach the server only now."""
+        for _ in range(2):
+            await self._there(self._link.withdraw(**asked))
+            await asyncio.wait({pull}, timeout=_WITHDRAWAL_SECONDS)
+            if pull.done():
+                break
+            pull.cancel()  # the server notices that nobody waits any more
+        if pull.done() and not pull.cancelled() and pull.exception() is None:
+            for held in pull.result()[0]:
+                await self._there(self._link.settle(held, Outcome.handed_back("the worker drained")))
 
     async def _one_ends(self, told: asyncio.Task[Any]) -> None:
         """Wait until a job has ended, or the worker is told to stop."""
