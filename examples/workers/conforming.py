@@ -16,7 +16,7 @@ worker = RemoteWorker(os.environ["HOLDFAST_URL"], os.environ.get("HOLDFAST_KEY")
 
 
 @worker.job("conform.echo")
-async def echo(ctx: Context, payload: dict[str, Any]) -> dict[str, Any]:
+async def echo(_: Context, payload: dict[str, Any]) -> dict[str, Any]:
     """Answer the payload."""
     return payload
 
@@ -32,13 +32,13 @@ async def items(ctx: Context, count: int, page: int) -> None:
 
 
 @worker.job("conform.slow")
-async def slow(ctx: Context, seconds: float) -> None:
+async def slow(_: Context, seconds: float) -> None:
     """Take that long, unless told to stop."""
     await asyncio.sleep(seconds)
 
 
 @worker.job("conform.fail")
-async def fail(ctx: Context, kind: str, message: str) -> None:
+async def fail(_: Context, kind: str, message: str) -> None:
     """End with this error."""
     if kind == "snooze":
         raise Snooze(1, message)

@@ -42,7 +42,7 @@ class Trouble:
     """What happens to requests of one kind: an answer instead, a lost request or answer, or a slow one."""
 
     verb: str
-    #: To which requests: those about a job, or any.
+    #: To which requests. The answer of a pull is lost only if it has jobs.
     about: Callable[[Call], bool] = lambda _: True
     times: int = 1
     reply: Reply | None = None
@@ -147,10 +147,7 @@ class Desk:
             return Reply(status=refused.status, body=refused.problem)
         self.calls.append(call)
         self._judge_patience(call)
-        trouble = next((one for one in self.trouble if one.verb == call.verb and one.times and one.about(call)), None)
-        if trouble is not None:
-            trouble.times -= 1
-            trouble.met = call
+        trouble = self._meets(call, answered=False)
         if trouble is not None and (trouble.lose_request or trouble.reply is not None):
             self.stir()
             reply = trouble.reply or Reply(lost=True)
@@ -165,7 +162,18 @@ class Desk:
         self.stir()
         if trouble is not None and trouble.delay:
             await asyncio.sleep(trouble.delay)
-        return Reply(lost=True) if trouble is not None and trouble.lose_answer else reply
+        if call.verb == "pull" and not (reply.body or {}).get("jobs"):
+            return reply
+        return Reply(lost=True) if self._meets(call, answered=True) else reply
+
+    def _meets(self, call: Call, *, answered: bool) -> Trouble | None:
+        """The trouble that a request runs into, before or after it was answered."""
+        for one in self.trouble:
+            if one.verb == call.verb and one.times and one.lose_answer == answered and one.about(call):
+                one.times -= 1
+                one.met = call
+                return one
+        return None
 
     def _understood(self, asked: Asked) -> Call:
         match = _PATH.fullmatch(asked.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -178,6 +179,9 @@ class Job:
                 raise ValueError({"pointer": f"/items/{place}/data", "detail": "this item is refused, for the trial"})
 
     def _store(self, body: dict[str, Any], note: Callable[[str], None]) -> None:
+        start = self.starts[-1] or 0
+        if self.type == "conform.items" and any(_place(item) < start for item in body.get("items", ())):
+            note(f"began again at the start, although the job came with the cursor {start}")
         for item in body.get("items", ()):
             key = item.get("key") or json.dumps(item["data"], sort_keys=True)
             self.items.setdefault(key, item["data"])
@@ -197,6 +201,12 @@ class Job:
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether a report is the repeated one; the name of the worker stands beside it in batches."""
     return {**one, "worker_id": ""} == {**other, "worker_id": ""}
+
+
+def _place(item: dict[str, Any]) -> float:
+    """The number of an item of `conform.items`."""
+    number = item["data"].get("n") if isinstance(item["data"], dict) else None
+    return number if isinstance(number, int) else math.inf
 
 
 def _state(body: dict[str, Any], interrupt: str | None) -> str:
