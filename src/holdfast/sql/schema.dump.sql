@@ -4006,7 +4006,20 @@ CREATE TABLE holdfast.leases (
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
 ALTER TABLE holdfast.leases OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.leases IS 'Which worker runs which attempt, and until when.';
-CREATE FUNCTION holdfast.end_with_error(lease holdfast.leases, type text, failures integer, error jsonb, log text) RETURNS text
+CREATE FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select end_probe(
+    lease.worker, lease.job_id, lease.attempt, c.tenant, c.name, c.generation,
+    case when succeeded or c.name = end_remote_probe.name then succeeded end, end_remote_probe.error)
+  from job_types t
+  join circuits c on circuit_key(c.tenant, c.name) = circuit_of(t, end_remote_probe.tenant)
+  where t.name = end_remote_probe.type and c.state = 'half_open'
+$$;
+ALTER FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) IS 'Decide about the probe of an attempt whose type declares a circuit, if it has the permit.';
+CREATE FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
@@ -4015,10 +4028,22 @@ declare
   late    boolean := is_late(lease, type);
   kind    text := coalesce(error ->> 'kind', 'retryable');
   delay   double precision := (error ->> 'delay_sec')::double precision;
-  snoozed boolean := kind = 'snooze' and not late;
+  circuit text := error ->> 'circuit';
+  snoozed boolean;
+  barred  double precision;
   told    text;
 begin
   perform check_seconds('delay_sec', 'delay', array[delay]);
+  if circuit is not null and kind <> 'snooze' then
+    barred := remote_call_failed(lease, tenant, type, circuit, error ->> 'message');
+    if barred is not null and kind = 'retryable' then
+      kind := 'snooze';
+      delay := greatest(delay, barred);
+    end if;
+  elsif kind = 'snooze' then
+    delay := coalesce(delay, remote_circuit_delay(tenant, circuit), 0);
+  end if;
+  snoozed := kind = 'snooze' and not late;
   select s.state into told
   from settle(
     lease.worker, array[lease.job_id], array[lease.attempt],
@@ -4029,20 +4054,20 @@ begin
       else kind
     end],
     array[coalesce(error ->> 'type', case
-      when snoozed and error ? 'circuit' then 'CircuitOpen'
+      when snoozed and circuit is not null then 'CircuitOpen'
       when snoozed then null
       when late then 'TimeoutError'
       else 'RemoteError'
     end)],
     array[error ->> 'message'], array[error ->> 'traceback'], array[log],
-    array[case when snoozed then coalesce(delay, 0) when kind <> 'snooze' and delay is not null then delay
+    array[case when snoozed then delay when kind <> 'snooze' and delay is not null then delay
       else remote_backoff(type, failures) end],
     null) s;
   return told;
 end
 $$;
-ALTER FUNCTION holdfast.end_with_error(lease holdfast.leases, type text, failures integer, error jsonb, log text) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.end_with_error(lease holdfast.leases, type text, failures integer, error jsonb, log text) IS 'End an attempt as its worker says it failed.';
+ALTER FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) IS 'End an attempt as its worker says it failed.';
 CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5961,6 +5986,27 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) IS 'Which of a worker''s jobs somebody wants to interrupt.';
+CREATE TABLE holdfast.circuit_counts (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    worker text NOT NULL COLLATE pg_catalog."C",
+    generation bigint NOT NULL,
+    successes bigint NOT NULL,
+    failures bigint NOT NULL,
+    last_failure_at timestamp with time zone,
+    last_error text,
+    reported_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE holdfast.circuit_counts OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuit_counts IS 'How many calls each worker has seen succeed and fail lately, per circuit breaker.';
+CREATE FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select counted.generation = circuit.generation
+    and counted.reported_at > now() - make_interval(secs => circuit.window_seconds)
+$$;
+ALTER FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) IS 'Whether a worker''s counts are of now: of this generation of the circuit, and within its window.';
 CREATE FUNCTION holdfast.is_dormant(state text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -10078,6 +10124,98 @@ CREATE FUNCTION holdfast.remote_beat(workers text[]) RETURNS TABLE(worker text)
 $$;
 ALTER FUNCTION holdfast.remote_beat(workers text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remote_beat(workers text[]) IS 'Note that workers live: those that have called since the last time.';
+CREATE FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) RETURNS double precision
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+  fault   text;
+begin
+  perform half_open_circuits();
+  perform end_remote_probe(lease, tenant, type, false, name, error);
+  select c.* into circuit from circuits c where c.tenant = remote_call_failed.tenant and c.name = remote_call_failed.name;
+  if not found then
+    fault := coalesce(circuit_name_fault(name, tenant), join_circuit(tenant, name, '{}'));
+    if fault is not null then
+      raise exception '%', fault using errcode = 'HF002', column = '/error/circuit';
+    end if;
+    select c.* into circuit from circuits c where c.tenant = remote_call_failed.tenant and c.name = remote_call_failed.name;
+  end if;
+  if circuit.state = 'closed' then
+    insert into circuit_counts as k (
+      tenant, name, worker, generation, successes, failures, last_failure_at, last_error)
+    values (circuit.tenant, circuit.name, lease.worker, circuit.generation, 0, 1, now(), left(error, 1000))
+    on conflict on constraint circuit_counts_pkey do update
+      set generation = excluded.generation,
+        successes = case when is_counting(k, circuit) then k.successes else 0 end,
+        failures = case when is_counting(k, circuit) then k.failures else 0 end + 1,
+        last_failure_at = now(), last_error = excluded.last_error, reported_at = now();
+    perform judge_circuit(tenant, name);
+    return null;
+  end if;
+  if circuit.state = 'half_open' then
+    perform trip_circuit(circuit, left(error, 1000));
+    select c.* into circuit from circuits c where c.tenant = remote_call_failed.tenant and c.name = remote_call_failed.name;
+  end if;
+  return remote_circuit_delay(tenant, name);
+end
+$$;
+ALTER FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) IS 'Count a call that failed.';
+CREATE FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+begin
+  if not exists (select from circuits c) then
+    return;
+  end if;
+  perform end_remote_probe(lease, tenant, type, true, null, null);
+  for circuit in
+    select c.*
+    from circuit_counts k
+    join circuits c on c.tenant = k.tenant and c.name = k.name
+    where k.tenant = remote_call_succeeded.tenant and k.worker = lease.worker and c.state in ('closed', 'half_open')
+    order by c.tenant, c.name
+  loop
+    if circuit.state = 'closed' then
+      update circuit_counts k
+      set successes = k.successes + 1, reported_at = now()
+      where k.tenant = circuit.tenant and k.name = circuit.name and k.worker = lease.worker
+        and is_counting(k, circuit);
+    elsif circuit.probe_successes + 1 < circuit.success_threshold then
+      update circuits c
+      set probe_successes = c.probe_successes + 1, updated_at = now()
+      where c.tenant = circuit.tenant and c.name = circuit.name and c.generation = circuit.generation;
+    else
+      perform from circuits c
+      where c.tenant = circuit.tenant and c.name = circuit.name and c.generation = circuit.generation
+      for no key update;
+      if found then
+        perform close_circuit(circuit.tenant, circuit.name);
+      end if;
+    end if;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) IS 'Count a job that ended with success.';
+CREATE FUNCTION holdfast.remote_circuit_delay(tenant text, name text) RETURNS double precision
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select greatest(1, w.wait_seconds + random() * w.spread_seconds)
+  from circuits c
+  cross join lateral circuit_wait(c) w
+  where c.tenant = remote_circuit_delay.tenant and c.name = remote_circuit_delay.name
+$$;
+ALTER FUNCTION holdfast.remote_circuit_delay(tenant text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_circuit_delay(tenant text, name text) IS 'For how long to put off a job that may not call a service; null if there is no such circuit.';
 CREATE FUNCTION holdfast.remote_details(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, payload text, max_attempts integer, correlation_id text, target text, cursor text, progress_count bigint, result_count bigint, target_count bigint, traceparent text, timeout_seconds double precision, lease_seconds double precision, lease_expires_at timestamp with time zone, lease_remaining double precision)
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10441,7 +10579,7 @@ $$;
 ALTER FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) IS 'Shorten leases that were claimed just now for longer than their job may run.';
 CREATE FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) RETURNS TABLE(id integer, tenant text, type text, queue text, ready integer)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -10454,6 +10592,7 @@ declare
   shut  integer[] := '{}';
 begin
   if found is null then
+    perform half_open_circuits();  -- perhaps there are no other workers who would
     found := array(
       select s.id
       from unnest(tenants, types) as asked (tenant, type)
@@ -13113,6 +13252,9 @@ begin
     log := right(concat_ws(e'\n', known.log_excerpt, log), 10000);
   end if;
   state := 'running';
+  if final and error is null then
+    perform remote_call_succeeded(lease, tenant, job.type);
+  end if;
   if seq is not null or report ? 'done_reason' or (final and known.attempt = attempt) then
     select r.* into counted
     from report(
@@ -13129,7 +13271,7 @@ begin
     from complete(worker, array[job_id], array[attempt], array[report -> 'result'], null, array[log]) c;
   end if;
   if state = 'running' and error is not null then
-    state := end_with_error(lease, job.type, job.failures, error, log);
+    state := end_with_error(lease, tenant, job.type, job.failures, error, log);
   elsif state = 'running' and report ? 'log' and verdict is null then
     perform keep_log(job_id, attempt, log);
   end if;
@@ -14143,19 +14285,6 @@ ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-CREATE TABLE holdfast.circuit_counts (
-    tenant text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL COLLATE pg_catalog."C",
-    worker text NOT NULL COLLATE pg_catalog."C",
-    generation bigint NOT NULL,
-    successes bigint NOT NULL,
-    failures bigint NOT NULL,
-    last_failure_at timestamp with time zone,
-    last_error text,
-    reported_at timestamp with time zone DEFAULT now() NOT NULL
-);
-ALTER TABLE holdfast.circuit_counts OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.circuit_counts IS 'How many calls each worker has seen succeed and fail lately, per circuit breaker.';
 CREATE VIEW holdfast.circuit_breakers AS
  SELECT c.name AS service_name,
     c.state,
@@ -15110,7 +15239,8 @@ GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], ten
 REVOKE ALL ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) TO holdfast_worker;
-REVOKE ALL ON FUNCTION holdfast.end_with_error(lease holdfast.leases, type text, failures integer, error jsonb, log text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) FROM PUBLIC;
@@ -15239,6 +15369,7 @@ REVOKE ALL ON FUNCTION holdfast.highest(bound text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.hold_on(lease holdfast.leases, type text, seconds double precision, always boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_dormant(state text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_erased(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_late(lease holdfast.leases, type text) FROM PUBLIC;
@@ -15505,6 +15636,9 @@ REVOKE ALL ON FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load j
 REVOKE ALL ON FUNCTION holdfast.remote_backoff(type text, failures integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.remote_beat(workers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.remote_beat(workers text[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_circuit_delay(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.remote_details(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.remote_digest(report jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.remote_directive(worker text, interrupt text, late boolean) FROM PUBLIC;

@@ -48,9 +48,9 @@ READS = frozenset({
     "items_page", "job_family", "job_result", "job_statistics", "job_totals", "keys_after", "list_audit", "list_bulks",
     "list_circuits", "list_controls", "list_failures", "list_fires", "list_jobs", "list_lanes", "list_queues",
     "list_schedules", "list_settings", "list_targets", "list_tenants", "list_types", "list_workers", "other_names",
-    "other_shapes", "payload_limit", "payloads", "preview_bulk", "probe", "ready_streams", "remote_news", "remote_repeats", "remote_stock", "search_jobs",
-    "search_letters", "show_targets", "summaries", "tenant_items", "visible_jobs", "waiting_jobs", "work_left",
-    "worker_settings",
+    "other_shapes", "payload_limit", "payloads", "preview_bulk", "probe", "ready_streams", "remote_news",
+    "remote_repeats", "search_jobs", "search_letters", "show_targets", "summaries", "tenant_items", "visible_jobs",
+    "waiting_jobs", "work_left", "worker_settings",
 })  # fmt: skip
 _CLOSE_SECONDS = 5.0
 _CHECK_SECONDS = 30.0

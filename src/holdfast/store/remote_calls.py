@@ -127,15 +127,17 @@ class SharedCalls(Sharing[Ask, Answer]):
                 await self.send([waiting])
 
 
-def remote_calls(
-    store: RemoteStore,
-) -> tuple[
-    SharedCalls[PullAsk, PullTold],
-    SharedCalls[ReportAsk, ReportTold],
-    SharedCalls[LeaseAsk, LeaseTold],
-    SharedCalls[ReleaseAsk, Handed],
-]:
-    """The calls of all kinds: pulls, reports, extensions, releases."""
+class RemoteCalls(NamedTuple):
+    """The calls of all kinds."""
+
+    pulls: SharedCalls[PullAsk, PullTold]
+    reports: SharedCalls[ReportAsk, ReportTold]
+    extensions: SharedCalls[LeaseAsk, LeaseTold]
+    releases: SharedCalls[ReleaseAsk, Handed]
+
+
+def remote_calls(store: RemoteStore) -> RemoteCalls:
+    """The calls of all kinds, over one store."""
 
     async def release(asks: Sequence[ReleaseAsk]) -> list[Handed | HoldfastError]:
         told = await store.release(asks)
@@ -150,7 +152,7 @@ def remote_calls(
                 [ReleaseAsk(ask.tenant, ask.worker, job.job_id, job.attempt, reason) for job in told.jobs]
             )
 
-    return (
+    return RemoteCalls(
         SharedCalls[PullAsk, PullTold](
             "pulls", store.pull, repeats=lambda ask: ask.request_id is not None, unwanted=hand_back
         ),

@@ -98,6 +98,17 @@ async def _parsed_slowly(raw: bytes, model: type[_MODEL]) -> _MODEL:
 
 def _parsed(raw: bytes, model: type[_MODEL]) -> _MODEL:
     try:
+        return _read_as(raw, model)
+    except Problem as problem:
+        mend = getattr(model, "mended", None)
+        mended = mend(raw) if mend is not None and problem.code == "malformed-json" else None
+        if mended is None:
+            raise
+    return _read_as(mended, model)
+
+
+def _read_as(raw: bytes, model: type[_MODEL]) -> _MODEL:
+    try:
         if b"NaN" in raw or b"Infinity" in raw:
             from_json(raw, allow_inf_nan=False)  # the model would let them pass inside a payload
     except ValueError as fault:

@@ -189,3 +189,76 @@ async def test_the_same_pull_again_gives_the_same_jobs(hf: Holdfast, remote: Rem
     await remote.report(first[1], done=True)
     assert len(await remote.pull(request_id="r1", max=2)) == 1, "none is left: this is a new request"
     assert await offences(conn) == []
+
+
+@pytest.mark.parametrize("broken", [b'"a\\ud83d"', b'"a\xff"', b'{"message": "a\\udc00", "kind": "retryable"}'])
+async def test_broken_unicode_in_error_and_log_is_replaced(
+    hf: Holdfast, remote: Remote, conn: asyncpg.Connection, broken: bytes
+) -> None:
+    await hf.enqueue("work", {})
+    job = await remote.one()
+    body = b'{"worker_id": "w1", "job_id": "%s", "attempt": 1, "error": %s, "log": "l\\ud83d\\u0000"}'
+    answer = await remote.client.post(
+        "/worker/report",
+        content=body % (job["job_id"].encode(), broken),
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.json()["state"] == "retry", answer.text
+    row = await conn.fetchrow("select error_message, log_excerpt from job_attempts")
+    assert row is not None
+    assert tuple(row) == ("a\ufffd", "l\ufffd\ufffd")
+
+
+async def test_broken_unicode_elsewhere_is_refused_with_its_place(hf: Holdfast, remote: Remote) -> None:
+    await hf.enqueue("work", {})
+    job = await remote.one()
+    body = b'{"worker_id": "w1", "job_id": "%s", "attempt": 1, "seq": 1, "items": [{"data": ["x", "\\ud83d"]}]}'
+    answer = await remote.client.post(
+        "/worker/report", content=body % job["job_id"].encode(), headers={"Content-Type": "application/json"}
+    )
+    is_problem(answer, 422, "invalid")
+    assert answer.json()["errors"][0]["pointer"] == "/items/0/data/1"
+
+
+async def test_the_log_of_all_reports_is_kept_with_the_attempt(
+    hf: Holdfast, remote: Remote, conn: asyncpg.Connection
+) -> None:
+    await hf.enqueue("work", {})
+    job = await remote.one()
+    for line in ("one", "two"):
+        await remote.report(job, log=line)
+    await remote.report(job, seq=1, items=items("a"), log="three")
+    await remote.report(job, done=True, log="four" + "." * 9_990)
+    told = await conn.fetchval("select log_excerpt from job_attempts")
+    assert len(told) == 10_000
+    assert told.startswith("three\nfour")
+
+
+async def test_a_final_report_needs_a_number_of_its_own(hf: Holdfast, remote: Remote) -> None:
+    await hf.enqueue("work", {})
+    job = await remote.one()
+    await remote.report(job, seq=1, items=items("a"))
+    refused = await remote.refused(job, seq=1, done=True)
+    is_problem(refused, 422, "invalid")
+    assert refused.json()["errors"][0]["pointer"] == "/seq"
+    assert (await remote.report(job, done=True, done_reason="no_more_results"))["state"] == "success"
+
+
+async def test_a_report_prolongs_the_lease_when_asked_or_once_half_of_it_is_over(
+    hf: Holdfast, remote: Remote, conn: asyncpg.Connection
+) -> None:
+    await hf.enqueue("work", {})
+    job = await remote.one(lease_sec=100)
+    assert 99_000 < (await remote.report(job))["lease_remaining_ms"] <= 100_000
+    await conn.execute("update leases set expires_at = now() + interval '60 seconds'")
+    assert 59_000 < (await remote.report(job))["lease_remaining_ms"] <= 60_000
+    await conn.execute("update leases set expires_at = now() + interval '40 seconds'")
+    assert 99_000 < (await remote.report(job))["lease_remaining_ms"] <= 100_000
+    assert 199_000 < (await remote.report(job, extend_lease_sec=200))["lease_remaining_ms"] <= 200_000
+
+
+async def test_unknown_fields_are_refused(remote: Remote) -> None:
+    for verb, body in (("pull", {"types": ["x"]}), ("extend", {"leases": []}), ("release", {"leases": []})):
+        is_problem(await remote.call(verb, surplus=1, **body), 422, "invalid")
+    refused = await remote.call("report", job_id="0" * 32, attempt=1, surplus=1)
+    assert refused.json()["errors"][0]["pointer"] == "/surplus"

@@ -5,7 +5,7 @@
 -- something is ready, or in the streams that were announced, whosever they are.
 create or replace function remote_stock(tenants text[], types text[], announced integer[], most integer)
 returns table (id integer, tenant text, type text, queue text, ready integer)
-language plpgsql security definer stable
+language plpgsql security definer
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -18,6 +18,7 @@ declare
   shut  integer[] := '{}';
 begin
   if found is null then
+    perform half_open_circuits();  -- perhaps there are no other workers who would
     found := array(
       select s.id
       from unnest(tenants, types) as asked (tenant, type)

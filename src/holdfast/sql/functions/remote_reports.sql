@@ -94,6 +94,9 @@ begin
     log := right(concat_ws(e'\n', known.log_excerpt, log), 10000);
   end if;
   state := 'running';
+  if final and error is null then
+    perform remote_call_succeeded(lease, tenant, job.type);
+  end if;
   if seq is not null or report ? 'done_reason' or (final and known.attempt = attempt) then
     select r.* into counted
     from report(
@@ -110,7 +113,7 @@ begin
     from complete(worker, array[job_id], array[attempt], array[report -> 'result'], null, array[log]) c;
   end if;
   if state = 'running' and error is not null then
-    state := end_with_error(lease, job.type, job.failures, error, log);
+    state := end_with_error(lease, tenant, job.type, job.failures, error, log);
   elsif state = 'running' and report ? 'log' and verdict is null then
     perform keep_log(job_id, attempt, log);
   end if;
@@ -171,7 +174,9 @@ end
 $$;
 
 -- End an attempt as its worker says it failed. Answers the job's state.
-create or replace function end_with_error(lease leases, type text, failures integer, error jsonb, log text) returns text
+create or replace function end_with_error(
+  lease leases, tenant text, type text, failures integer, error jsonb, log text
+) returns text
 language plpgsql
 set search_path from current
 as $$
@@ -180,10 +185,22 @@ declare
   late    boolean := is_late(lease, type);
   kind    text := coalesce(error ->> 'kind', 'retryable');
   delay   double precision := (error ->> 'delay_sec')::double precision;
-  snoozed boolean := kind = 'snooze' and not late;
+  circuit text := error ->> 'circuit';
+  snoozed boolean;
+  barred  double precision;
   told    text;
 begin
   perform check_seconds('delay_sec', 'delay', array[delay]);
+  if circuit is not null and kind <> 'snooze' then
+    barred := remote_call_failed(lease, tenant, type, circuit, error ->> 'message');
+    if barred is not null and kind = 'retryable' then
+      kind := 'snooze';
+      delay := greatest(delay, barred);
+    end if;
+  elsif kind = 'snooze' then
+    delay := coalesce(delay, remote_circuit_delay(tenant, circuit), 0);
+  end if;
+  snoozed := kind = 'snooze' and not late;
   select s.state into told
   from settle(
     lease.worker, array[lease.job_id], array[lease.attempt],
@@ -194,13 +211,13 @@ begin
       else kind
     end],
     array[coalesce(error ->> 'type', case
-      when snoozed and error ? 'circuit' then 'CircuitOpen'
+      when snoozed and circuit is not null then 'CircuitOpen'
       when snoozed then null
       when late then 'TimeoutError'
       else 'RemoteError'
     end)],
     array[error ->> 'message'], array[error ->> 'traceback'], array[log],
-    array[case when snoozed then coalesce(delay, 0) when kind <> 'snooze' and delay is not null then delay
+    array[case when snoozed then delay when kind <> 'snooze' and delay is not null then delay
       else remote_backoff(type, failures) end],
     null) s;
   return told;

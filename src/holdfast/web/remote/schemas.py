@@ -27,6 +27,7 @@ from holdfast.errors import InvalidInput
 from holdfast.model.progress import DoneReason
 from holdfast.model.remote import PullWish
 from holdfast.web.control.schemas import Words, without_nul
+from holdfast.web.remote.mending import mended
 
 __all__ = [
     "Extension",
@@ -228,6 +229,11 @@ class ReportBody(
     ]
 ):
     """A report about one job, or many."""
+
+    @classmethod
+    def mended(cls, raw: bytes) -> bytes | None:
+        """A body with broken Unicode, as it can be read; None if something else is wrong with it."""
+        return mended(raw)
 
 
 class LeaseRef(_Asked):
