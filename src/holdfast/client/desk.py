@@ -5,7 +5,7 @@
 2. As many workers are woken as there are jobs: in the order in which they came, each for a stream of its tenant from
    which it would take. A worker that was woken claims; if others were faster, it waits on at its old place.
 3. What somebody decides about a running job reaches its worker by a notification, too, and by a look every two seconds.
-4. Workers that call are written down as alive, all of them together, each at most once in 25 seconds.
+4. Workers that call are written down as alive, all of them together, each at most once in 30 seconds.
 5. The desk works while somebody has called lately, and listens while somebody waits.
 """
 
@@ -36,11 +36,11 @@ Why = Literal["turn", "news", "replaced"]
 
 _LOOK_SECONDS, _NEWS_SECONDS = 1.0, 2.0
 #: How often it is looked who lives, and how often a worker is written down.
-_BEAT_EVERY_SECONDS, _BEAT_SECONDS = 5.0, 25.0
+_BEAT_EVERY_SECONDS, _BEAT_SECONDS = 5.0, 30.0
 #: A group is known to be without work for as long after a look.
 _FRESH_SECONDS = 2.0
 #: How long the first look for a repeated pull waits for others, where nothing else is to be expected.
-_TOGETHER_SECONDS = 0.2
+_TOGETHER_SECONDS = 0.3
 #: When to look again after a notification, in seconds after the last look.
 _LINGER = (0.005, 0.025, 0.07, 0.1, 0.1, 0.1, 0.1)
 #: How long the desk works on after the last call.

@@ -221,7 +221,7 @@ declare
   known workers;
 begin
   select w.* into known from workers w where w.id = worker;
-  if found and known.heartbeat_at between now() - interval '30 seconds' and now() + interval '5 seconds'
+  if found and known.heartbeat_at between now() - interval '45 seconds' and now() + interval '5 seconds'
     and known.types = remote_present.types and known.queues is not distinct from remote_present.queues then
     return known.quiet_at is not null;
   end if;

@@ -83,6 +83,10 @@ set enable_mergejoin = off
 as $$
   select asked.place::integer
   from unnest(tenants, workers, request_ids) with ordinality as asked (tenant, worker, request_id, place)
-  cross join lateral remote_kept(asked.tenant, asked.worker, asked.request_id) kept
-  where kept.job_ids is not null
+  join remote_pulls p on p.tenant = asked.tenant and p.worker = asked.worker and p.request_id = asked.request_id
+  where p.pulled_at > now() - interval '5 minutes'
+    and exists (
+      select
+      from unnest(p.job_ids, p.attempts) as given (job_id, attempt)
+      join leases l on l.job_id = given.job_id and l.attempt = given.attempt and l.worker = asked.worker)
 $$;
