@@ -28,8 +28,8 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini|mjs|sh))`")
 PYTEST = ("-q", "-p", "no:cacheprovider", *WITHOUT_OURS, "-W", "error")
-#: What a snippet may be. The first three are run or looked up, the next two by tests/e2e/test_remote_page.py; the others
-#: are only read.
+#: What a snippet may be. The first three are run or looked up, the next two by tests/e2e/test_remote_page.py; the
+#: others are only read.
 LANGUAGES = {"python", "sql", "console", "javascript", "sh", "toml", "ini", "json", "text", "mermaid"}
 
 
