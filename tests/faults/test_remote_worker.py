@@ -131,3 +131,29 @@ async def test_what_ends_while_the_server_is_away_is_told_once_it_is_back(app: H
             worker.drain()
     assert (done.state, done.result, done.attempt) == ("success", "done", 1)
     assert (done.progress_count, done.result_count, done.cursor) == (2, 2, 2)
+
+
+async def test_a_handler_with_a_target_is_stopped_when_its_lease_cannot_be_kept(app: Holdfast) -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = int(address(listener).rpartition(":")[2])
+    worker = RemoteWorker(f"http://127.0.0.1:{port}", timeout=2, patience=1, lease_seconds=1)
+    began = {"aimed": asyncio.Event(), "free": asyncio.Event()}
+    ends: list[str] = []
+
+    @worker.job("wait")
+    async def wait(ctx: Context, name: str) -> None:
+        began[name].set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ends.append(name)
+
+    await app.enqueue("wait", {"name": "aimed"}, target="an account")
+    await app.enqueue("wait", {"name": "free"})
+    async with running(worker):
+        async with serving(app, port):
+            for event in began.values():
+                await asyncio.wait_for(event.wait(), 20)
+        await until(lambda: ends, what="the lease is over")
+        assert ends == ["aimed"]
+        worker.drain()  # and `running` asks once more, which interrupts the other one
