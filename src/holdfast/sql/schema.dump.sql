@@ -10792,7 +10792,8 @@ begin
       result_count = p.result_count + excluded.result_count,
       cursor = coalesce(excluded.cursor, p.cursor),
       last_progress_at = greatest(now(), p.last_progress_at + interval '1 microsecond'),
-      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end)
+      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end),
+      log_excerpt = case when p.attempt = excluded.attempt then p.log_excerpt end
   returning p.* into known;
   if ends = 'now' or (ends = 'at-target' and reached) then
     select c.state into job.state
@@ -13315,6 +13316,9 @@ begin
     from hold_on(lease, job.type, (report ->> 'extend_lease_sec')::double precision, false) h;
   else
     directive := remote_directive(worker, null, false);
+    if known.log_excerpt is not null then
+      update job_progress p set log_excerpt = null where p.job_id = take_report.job_id;  -- the attempt has it now
+    end if;
     if final then
       update job_attempts t
       set report_digest = remote_digest(report)
