@@ -201,3 +201,41 @@ async def test_idle_workers_cost_the_database_no_more_than_one_python_worker(
             await asyncio.gather(*tasks, return_exceptions=True)
     deeds.say(f"{IDLE} idle remote workers cost the database {remote:.2f} ms/s, one Python worker {python:.2f} ms/s")
     assert remote < python * (1 if CHAOS_SECONDS else 2) + 2
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+async def test_pulls_and_reports_in_batches(database_url: str, conn: asyncpg.Connection, deeds: Deeds) -> None:
+    count, at_once, workers = (10_000, 50, 8) if CHAOS_SECONDS else (1_000, 50, 4)
+    async with Holdfast(database_url) as hf:
+        await hf.enqueue_many([("work", {})] * count)
+    done = 0
+
+    async def work(caller: Caller) -> None:
+        nonlocal done
+        number = 0
+        while done < count - workers:  # the crowd was given one each
+            number += 1
+            pulled = await caller.call("pull", types=["work"], max=at_once, request_id=f"r{number}")
+            reports = [{"job_id": job["job_id"], "attempt": job["attempt"], "done": True} for job in pulled["jobs"]]
+            if reports:
+                told = (await caller.call("report", reports=reports))["results"]
+                assert {one["state"] for one in told} == {"success"}
+                done += len(reports)
+
+    with listen("127.0.0.1", 0) as listener:
+        async with servers(listener, database_url, [0]) as (server,), AsyncExitStack() as stack:
+            callers = await crowd(address(listener), workers, stack)
+            pids, began = await backends(conn), time.monotonic()
+            before = cpu_seconds([server.pid]), cpu_seconds(pids)
+            await asyncio.gather(*(work(caller) for caller in callers))
+            seconds = time.monotonic() - began
+            server_us, database_us = ((a - b) * 1e6 / count for a, b in zip(
+                (cpu_seconds([server.pid]), cpu_seconds(pids)), before, strict=True
+            ))  # fmt: skip
+    deeds.say(
+        f"{workers} workers, pulls and reports of {at_once}: {count / seconds:.0f} jobs/s; a job takes processor time: "
+        f"{server_us:.0f} µs of the API process and {database_us:.0f} µs of the database"
+    )
+    assert await conn.fetchval("select count(*) from jobs where state = 'success'") >= count - workers

@@ -276,3 +276,11 @@ async def test_an_attempt_has_its_own_log_only(hf: Holdfast, remote: Remote, con
     await remote.report(second, done=True, log="of the second")
     rows = await conn.fetch("select log_excerpt from job_attempts order by attempt")
     assert [row["log_excerpt"] for row in rows] == [None, "of the second"]
+
+
+async def test_a_pull_is_repeated_although_nothing_else_is_ready(hf: Holdfast, remote: Remote) -> None:
+    await hf.enqueue("work", {})
+    (job,) = await remote.pull(request_id="r1")
+    assert [one["job_id"] for one in await remote.pull(request_id="r1")] == [job["job_id"]]
+    assert await remote.pull(request_id="r2") == []
+    assert await Remote(remote.client, "w2").pull(request_id="r1") == [], "the id is the worker's own"
