@@ -292,6 +292,20 @@ ENTRIES: tuple[Entry, ...] = (
         engine=True,
     ),
     Entry(
+        name="backoff_base_sec",
+        default=30.0,
+        parse=_seconds(*BOUNDS["backoff_base"][:2]),
+        description="delay before the first retry of a job that a remote worker ran, unless its type declares one",
+        engine=True,
+    ),
+    Entry(
+        name="backoff_max_sec",
+        default=3600.0,
+        parse=_seconds(*BOUNDS["backoff_max"][:2]),
+        description="longest delay before a retry of a job that a remote worker ran, unless its type declares one",
+        engine=True,
+    ),
+    Entry(
         name="payload_max_bytes",
         default=1_048_576,
         parse=_whole(1024, 100 * 2**20),
@@ -383,6 +397,8 @@ class Config:
     retry_jitter: float
     circuit_failure_threshold: int
     circuit_open_seconds: float
+    backoff_base_sec: float
+    backoff_max_sec: float
     payload_max_bytes: int
     validate_payloads: str
     result_max_bytes: int

@@ -135,6 +135,8 @@ class InvalidInput(HoldfastError):
     """An argument is not valid; nothing was done."""
 
     code = "invalid"
+    #: Where it stands in the request, as a JSON pointer, if that is known.
+    pointer: str | None = None
 
 
 class InvalidPayload(InvalidInput):

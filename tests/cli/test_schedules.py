@@ -33,9 +33,7 @@ async def test_a_schedule_is_made_looked_at_changed_and_removed(cli: Cli, conn: 
     ]  # fmt: skip
 
 
-async def test_a_row_that_hand_written_sql_broke_is_listed_with_the_others(
-    cli: Cli, conn: asyncpg.Connection
-) -> None:
+async def test_a_row_that_hand_written_sql_broke_is_listed_with_the_others(cli: Cli, conn: asyncpg.Connection) -> None:
     for name in ("broken", "hourly", "zoneless"):
         await cli("schedules", "create", name, "--cron", "@hourly", "--job", "report")
     await conn.execute("alter table schedules drop constraint schedules_bounds_check")

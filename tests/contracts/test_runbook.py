@@ -76,9 +76,7 @@ def test_every_section_with_commands_is_run_by_a_test() -> None:
     assert sections().keys() == TESTED
 
 
-async def test_is_everything_all_right(
-    section: Callable[[str], Section], conn: asyncpg.Connection, cli: Cli
-) -> None:
+async def test_is_everything_all_right(section: Callable[[str], Section], conn: asyncpg.Connection, cli: Cli) -> None:
     long = await job_in(conn, "running", "import")
     await conn.execute("update jobs set started_at = now() - interval '2 hours' where id = $1", long)
     waiting = await job_in(conn, "queued", "import")
@@ -109,9 +107,7 @@ async def test_dead_letters(section: Callable[[str], Section], conn: asyncpg.Con
     assert await conn.fetchval("select count(*) from jobs where retry_of = $1 and state = 'queued'", again) == 1
 
 
-async def test_close_a_circuit_or_open_it_by_hand(
-    section: Callable[[str], Section], conn: asyncpg.Connection
-) -> None:
+async def test_close_a_circuit_or_open_it_by_hand(section: Callable[[str], Section], conn: asyncpg.Connection) -> None:
     await conn.execute("select open_circuit('email-service', '', null, 'ada')")
     await section("Close a circuit, or open it by hand")()
     rows = await conn.fetch("select service_name, state from circuit_breakers")

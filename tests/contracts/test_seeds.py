@@ -96,9 +96,7 @@ async def _opened(conn: asyncpg.Connection) -> asyncpg.Record | None:
 
 
 @pytest.mark.parametrize("way", ["command line", "python", "sql"])
-async def test_the_delays_are_those_of_seed_003(
-    cli: Cli, hf: Holdfast, conn: asyncpg.Connection, way: str
-) -> None:
+async def test_the_delays_are_those_of_seed_003(cli: Cli, hf: Holdfast, conn: asyncpg.Connection, way: str) -> None:
     """`delay = min(max, base × 2^attempts)`, plus up to 20 %."""
     settings = {"RETRY_BASE_SECONDS": "30", "RETRY_MAX_SECONDS": "3600", "RETRY_JITTER": "0.2"}
     operations = await hf.operations()

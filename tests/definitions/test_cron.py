@@ -153,8 +153,23 @@ def test_what_cannot_be_read_or_never_fires_is_refused(expression: str) -> None:
         Cron(expression)
 
 
-@pytest.mark.parametrize("zone", ["", "Berlin", "../../etc/passwd", "Europe/Berlin\0", "/etc/localtime", "UTC+1", None,
-                                  "localtime", "Factory", "posixrules", "right/Europe/Berlin", "posix/Europe/Berlin"])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "",
+        "Berlin",
+        "../../etc/passwd",
+        "Europe/Berlin\0",
+        "/etc/localtime",
+        "UTC+1",
+        None,
+        "localtime",
+        "Factory",
+        "posixrules",
+        "right/Europe/Berlin",
+        "posix/Europe/Berlin",
+    ],
+)
 def test_an_unknown_zone_is_refused(zone: str) -> None:
     with pytest.raises(InvalidInput, match="time zone"):
         Cron("0 0 * * *", zone)

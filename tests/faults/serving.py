@@ -18,6 +18,7 @@ from holdfast.store.tenancy import TenancyStore
 from holdfast.telemetry.narrator import set_up_logging
 from holdfast.web import prefer
 from holdfast.web.control import events
+from holdfast.web.remote import schemas
 from holdfast.web.server import Server
 
 
@@ -47,6 +48,7 @@ def hurry() -> None:
     """A client that tries everything would sit in every stream until its end."""
     events._PING_SECONDS, events._LONGEST_SECONDS = 0.1, 0.2
     prefer.LONGEST_SECONDS = 1
+    schemas.LONGEST_SECONDS = 0.2
 
 
 if __name__ == "__main__":

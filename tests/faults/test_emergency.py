@@ -101,9 +101,7 @@ async def test_a_stop_of_everything_survives_crashes_and_is_told_by_workers(
         await judge(app, fleet.history)
 
 
-async def test_a_wait_that_an_outage_ends_says_that_the_drain_holds(
-    server: EmbeddedPostgres, tmp_path: Path
-) -> None:
+async def test_a_wait_that_an_outage_ends_says_that_the_drain_holds(server: EmbeddedPostgres, tmp_path: Path) -> None:
     async with Holdfast(server.url) as app:
         await app.enqueue("work", {})
         conn = await asyncpg.connect(server.url)

@@ -188,3 +188,12 @@ async def schedules(conn: asyncpg.Connection, count: int) -> None:
     )
     await conn.execute("select register_worker('of the crowd', 'host', 1, '1', '{}', '{}', null)")
     await conn.execute("update workers set started_at = now() - interval '1 hour' where id = 'of the crowd'")
+
+
+async def pulls(conn: asyncpg.Connection, count: int) -> None:
+    """What remote workers were given long ago."""
+    await conn.execute(
+        "insert into remote_pulls (tenant, worker, request_id, pulled_at)"
+        " select 'default', 'remote:crowd', gen_random_uuid(), now() - interval '1 hour' from generate_series(1, $1)",
+        count,
+    )

@@ -22,6 +22,7 @@ VOLATILE = {
     "streams": "written beside jobs",
     "job_attempts": "written beside leases",
     "job_events": "written beside jobs or leases",
+    "remote_pulls": "written beside leases; forgetting is done again",
     "bulk_jobs": "written beside bulks",
     "schedule_fires": "written beside schedules; forgetting is done again",
     "bulk_found": "written beside bulks",

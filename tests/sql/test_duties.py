@@ -60,6 +60,7 @@ CALLS = (
     "select from rewind_schedules(null, 200)",
     "select from retire_schedules(null, 200)",
     "select from forget_fires(null, 200)",
+    "select from forget_pulls(null, 200)",
     "select from fix_bulk((select b from bulks b), 100)",
     "select from end_bulk((select b from bulks b), 100)",
     "select from clamp_rates('rate', 0, 200)",
@@ -93,6 +94,7 @@ async def fill(conn: asyncpg.Connection, count: int) -> None:
     await crowd.failures(conn, count)
     await crowd.bulk(conn, count)
     await crowd.schedules(conn, count)
+    await crowd.pulls(conn, count)
     await conn.execute("insert into walks values ('held'), ('dormant') on conflict do nothing")
 
 

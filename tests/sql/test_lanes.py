@@ -73,8 +73,18 @@ async def test_a_lane_of_ones_own_can_be_paused_and_resumed_when_nobody_knows_it
 
 
 @pytest.mark.parametrize(
-    "value", ["reports", "reports=0", "reports=2h", "fast=60", "general=60", "reports=1,", "=5", "reports=1e3",
-              "reports=1,reports=2"]
+    "value",
+    [
+        "reports",
+        "reports=0",
+        "reports=2h",
+        "fast=60",
+        "general=60",
+        "reports=1,",
+        "=5",
+        "reports=1e3",
+        "reports=1,reports=2",
+    ],
 )
 async def test_sql_refuses_timeouts_of_lanes_that_workers_could_not_use(conn: asyncpg.Connection, value: str) -> None:
     with pytest.raises(asyncpg.PostgresError, match="LANE_TIMEOUTS must"):

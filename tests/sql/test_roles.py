@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ConnectAs
 from tests.sql.factories import TABLES, Lease, dump, enqueue, run_one, settle
 
-ROLES = ("api", "worker", "operator", "client")
+ROLES = ("api", "worker", "operator", "client", "remote")
 
 EVERYBODY = {
     "enqueue", "enqueue_many", "enqueue_plain", "submit", "submit_free", "release_held", "request", "get_jobs",
@@ -38,7 +38,7 @@ WORKERS = EVERYBODY | {
     "note_dormant", "drop_stray_dormant",
     "advance_bulk", "forget_bulks", "turn_bulk",
     "sync_circuits", "try_probe", "end_probe", "put_off", "declare_schedules", "due_schedules", "fire_schedules",
-    "refuse_schedule", "rewind_schedules", "retire_schedules", "forget_fires",
+    "refuse_schedule", "rewind_schedules", "retire_schedules", "forget_fires", "forget_pulls",
 }  # fmt: skip
 OPERATORS = EVERYBODY | {
     "verify", "create_key", "rotate_key",
@@ -67,6 +67,10 @@ CLIENTS = {
     "count_repeats",
     "find_key", "touch_keys", "probe", "as_caller", "issue_events_token", "find_events_token",
 }  # fmt: skip
+REMOTES = {
+    "remote_pull", "remote_report", "remote_extend", "remote_release", "remote_beat", "remote_stock", "remote_news",
+    "remote_repeats",
+}  # fmt: skip
 #: What may be read beside functions, by role.
 READABLE = {role: {"schema_steps"} for role in ROLES}
 READABLE["operator"] = {"schema_steps", "dead_letter_jobs", "job_queue_health", "circuit_breakers"}
@@ -74,7 +78,13 @@ READABLE["operator"] = {"schema_steps", "dead_letter_jobs", "job_queue_health", 
 PURE = {"readable"}
 GRANTED = {
     role: names | PURE
-    for role, names in {"api": EVERYBODY, "worker": WORKERS, "operator": OPERATORS, "client": CLIENTS}.items()
+    for role, names in {
+        "api": EVERYBODY,
+        "worker": WORKERS,
+        "operator": OPERATORS,
+        "client": CLIENTS,
+        "remote": REMOTES,
+    }.items()
 }
 
 FUNCTIONS = "select p.oid, p.proname from pg_proc p where p.pronamespace = 'holdfast'::regnamespace"
@@ -192,7 +202,7 @@ async def test_everything_belongs_to_an_owner_without_power(conn: asyncpg.Connec
         "and not (rolsuper or rolcanlogin or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication)",
         [f"holdfast_{role}" for role in ("owner", *ROLES)],
     )
-    assert len(roles) == 5
+    assert len(roles) == 1 + len(ROLES)
     owners = await conn.fetch(
         "select distinct owner::regrole::text from ("
         "  select relowner as owner from pg_class where relnamespace = 'holdfast'::regnamespace"

@@ -21,6 +21,14 @@ from tests.store.test_submissions import database, intent, submissions  # noqa: 
 class Bearer:
     intent: Intent
 
+    @property
+    def tenant(self) -> str:
+        return self.intent.tenant
+
+    @property
+    def size(self) -> int:
+        return len(self.intent.payload)
+
 
 def bearer(tenant: str, size: int = 2) -> Bearer:
     return Bearer(Intent(new_job_id(), "x", "x" * size, {}, tenant, "me"))
@@ -70,7 +78,7 @@ def test_one_tenant_takes_half_of_the_room_and_others_find_their_share(room: int
 
     def added(tenant: str, most: int) -> int:
         for number in range(most):
-            if not lines.have_room_for([bearer(tenant, size).intent]):
+            if not lines.have_room_for([bearer(tenant, size)]):
                 return number
             lines.add(bearer(tenant, size))
         return most

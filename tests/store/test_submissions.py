@@ -15,7 +15,8 @@ from holdfast.model.ids import new_job_id
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.store.database import Database
-from holdfast.store.submissions import Submissions, patience_seconds
+from holdfast.store.sharing import patience_seconds
+from holdfast.store.submissions import Submissions
 
 
 @pytest.fixture

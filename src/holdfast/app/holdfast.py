@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.app.sync import Sync
     from holdfast.client.control import ControlPlane
     from holdfast.client.operations import Operations
+    from holdfast.client.remote_work import RemoteWork
     from holdfast.store.embedded import EmbeddedPostgres
     from holdfast.worker.worker import Worker
 
@@ -80,9 +81,11 @@ class Holdfast(Declaring, Verbs):
         self._database = Database(self.config, role="api")
         self._front = Database(self.config, role="client", seconds=_FRONT_SECONDS)
         self._back = Database(self.config, role="operator")
+        self._far = Database(self.config, role="remote", seconds=_FRONT_SECONDS)
         self._browsing = Database(self.config, role="operator", size=_BROWSING, seconds=_BROWSING_SECONDS)
         self._control: ControlPlane | None = None
         self._operations: Operations | None = None
+        self._remote: RemoteWork | None = None
         self._groups = Groups(self._database)
         self.client = Client(
             JobStore(self._database),
@@ -210,9 +213,20 @@ class Holdfast(Declaring, Verbs):
                     self._operations = Operations(back, self._browsing, acceptance)
         return self._operations
 
+    async def remote_work(self) -> RemoteWork:
+        """The verbs of workers over HTTP, on separate connections that see one tenant at a time."""
+        if self._remote is None:
+            async with self._opening:
+                if self._remote is None:
+                    from holdfast.client.remote_work import RemoteWork
+
+                    self._remote = RemoteWork(await self._connected(self._far))
+        return self._remote
+
     def observe_control(self, observer: Callable[[str, float, str | None], None]) -> None:
         """Call `observer` for every statement of the control plane, with its name, duration and error code."""
-        self._front.observe = self._back.observe = self._browsing.observe = observer
+        for database in (self._front, self._back, self._browsing, self._far):
+            database.observe = observer
 
     async def _connected(self, database: Database) -> Database:
         if self._users == 0:
@@ -224,10 +238,14 @@ class Holdfast(Declaring, Verbs):
     async def _close(self) -> None:
         self._groups.close()
         await self._database.close()
+        remote, self._remote = self._remote, None
+        if remote is not None:
+            await remote.close()
         self._control = self._operations = None
         await self._front.close()
         await self._back.close()
         await self._browsing.close()
+        await self._far.close()
         embedded, self._embedded = self._embedded, None
         if embedded is not None:
             embedded.release()

@@ -46,6 +46,7 @@ _MODULES = {
     "workers": "workers",
     "correlation": "lineage",
     "config": "config",
+    "conform": "conform",
     "doctor": "doctor",
     "verify": "verify",
 }

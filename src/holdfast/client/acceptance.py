@@ -27,7 +27,7 @@ from holdfast.lifecycle.shared import start_shared
 from holdfast.model.job import Enqueued
 from holdfast.model.options import Intent
 from holdfast.store.jobs import JobStore
-from holdfast.store.submissions import patience_seconds, spend_patience
+from holdfast.store.sharing import patience_seconds, spend_patience
 from holdfast.telemetry.bus import Bus
 from holdfast.telemetry.events import PayloadMisfit
 

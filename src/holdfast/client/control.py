@@ -17,7 +17,8 @@ from holdfast.model.key import Caller
 from holdfast.store.database import Database
 from holdfast.store.jobs import JobStore
 from holdfast.store.keys import KeyStore
-from holdfast.store.submissions import PATIENCE_SECONDS, Submissions, patience_seconds
+from holdfast.store.sharing import PATIENCE_SECONDS, patience_seconds
+from holdfast.store.submissions import Submissions
 from holdfast.store.tenancy import Ended, Keyed, PublicJob, StoredItem, TenancyStore
 
 __all__ = ["ControlPlane", "Ended", "Keyed", "PublicJob", "StoredItem"]

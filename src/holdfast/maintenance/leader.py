@@ -19,8 +19,8 @@ from holdfast.lifecycle.service import Service
 from holdfast.maintenance.crew import SLOTS, Crew
 from holdfast.maintenance.duties import new_duties
 from holdfast.maintenance.duty import Urgency
-from holdfast.maintenance.ear import Ear
 from holdfast.maintenance.patience import Answer, Patience
+from holdfast.store.ear import Ear
 from holdfast.store.maintenance import MaintenanceStore
 from holdfast.store.maintenance_answers import Presidency
 from holdfast.store.upkeep import UpkeepDatabase
@@ -61,7 +61,7 @@ class Maintenance(Service):
         # A connection for each duty that may run at the same time, for renewals and for attention: nobody ever waits.
         self._database = UpkeepDatabase(config, size=urgent + SLOTS + 2)
         self._crew = Crew(duties, self._database, bus)
-        self._ear = Ear(config, self.heard) if listens else None
+        self._ear = Ear(config, ("duty",), lambda _, payload: self.heard(payload)) if listens else None
 
     async def run(self) -> None:
         """Renew the term until `stop`, then let another process lead at once."""

@@ -20,6 +20,7 @@ from holdfast.errors import (
     InvalidInput,
     InvalidPayload,
     KeyConflict,
+    LeaseLost,
     LimitExceeded,
     NotFound,
     ServerUnavailable,
@@ -40,6 +41,7 @@ _ERRORS: Mapping[str, type[HoldfastError]] = {
         InvalidInput,
         InvalidPayload,
         KeyConflict,
+        LeaseLost,
         NotFound,
         TooManyQueues,
         TypeClosed,
@@ -85,11 +87,12 @@ class Transport:
         path: str,
         *,
         json: Any = None,
+        text: str | None = None,
         headers: Mapping[str, str] | None = None,
         wait: float = 0,
         reached: Callable[[], Awaitable[bool]] | None = None,
     ) -> httpx.Response:
-        """The answer; repeated until there is one, for as long as there is patience.
+        """The answer; repeated until there is one, for as long as there is patience. `text` is a body as JSON text.
 
         An earlier try whose answer was lost may have done what a later one is refused for, as a conflict: then
         `reached` is asked whether things are as the caller wants them, which is an answer too.
@@ -97,11 +100,14 @@ class Transport:
         import httpx
 
         http = self.http
+        content: Any = {"json": json} if text is None else {"content": text.encode()}
+        if text is not None:
+            headers = {"Content-Type": "application/json", **(headers or {})}
         end, pause, repeated = time.monotonic() + self._patience, _FIRST_PAUSE, False
         while True:
             told: float | None = None
             try:
-                answer = await http.request(method, path, json=json, headers=headers, timeout=self._timeout + wait)
+                answer = await http.request(method, path, headers=headers, timeout=self._timeout + wait, **content)
             except httpx.TransportError as fault:
                 error: HoldfastError = ServerUnavailable(
                     f"{self._url} cannot be reached: {fault or type(fault).__name__}"

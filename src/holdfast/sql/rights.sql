@@ -2,8 +2,8 @@
 -- Applied with every migration; role names are those of the schema in use.
 
 revoke all on all functions in schema holdfast
-  from public, holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
-grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
+  from public, holdfast_api, holdfast_worker, holdfast_operator, holdfast_client, holdfast_remote;
+grant usage on schema holdfast to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client, holdfast_remote;
 
 -- Every role records intents, makes requests and reads.
 grant execute on function
@@ -35,7 +35,7 @@ grant execute on function
   holdfast.replace_heads, holdfast.seat_headless, holdfast.forget_idle_permits, holdfast.retire_known,
   holdfast.offer, holdfast.serve_ready, holdfast.forget_streams,
   holdfast.add_failures, holdfast.drop_recovered, holdfast.forget_fingerprints, holdfast.read_letters, holdfast.note_held,
-  holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks,
+  holdfast.turn_bulk, holdfast.advance_bulk, holdfast.forget_bulks, holdfast.forget_pulls,
   holdfast.sync_circuits, holdfast.try_probe, holdfast.end_probe, holdfast.put_off,
   holdfast.declare_schedules, holdfast.due_schedules, holdfast.fire_schedules, holdfast.refuse_schedule,
   holdfast.rewind_schedules, holdfast.retire_schedules, holdfast.forget_fires,
@@ -50,6 +50,12 @@ grant execute on function
   holdfast.tenant_request, holdfast.waiting_jobs, holdfast.find_key, holdfast.touch_keys, holdfast.probe,
   holdfast.issue_events_token, holdfast.find_events_token
 to holdfast_client;
+
+-- Workers over HTTP claim and report, each for its own tenant.
+grant execute on function
+  holdfast.remote_pull, holdfast.remote_report, holdfast.remote_extend, holdfast.remote_release, holdfast.remote_beat,
+  holdfast.remote_stock, holdfast.remote_news, holdfast.remote_repeats
+to holdfast_remote;
 
 grant execute on function
   holdfast.create_key, holdfast.rotate_key, holdfast.revoke_key, holdfast.list_keys, holdfast.list_audit,
@@ -100,7 +106,8 @@ to holdfast_operator;
 grant execute on function holdfast.act_by_hand to holdfast_operator;
 
 -- Statements of clients make moments readable that they could not parse.
-grant execute on function holdfast.readable to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
+grant execute on function holdfast.readable
+to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client, holdfast_remote;
 
 -- The address and request id of a caller.
 grant execute on function holdfast.as_caller to holdfast_client, holdfast_operator;
@@ -108,4 +115,5 @@ grant execute on function holdfast.as_caller to holdfast_client, holdfast_operat
 grant execute on function holdfast.verify to holdfast_worker, holdfast_operator;
 
 -- Every process reads the current step when it starts.
-grant select on holdfast.schema_steps to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client;
+grant select on holdfast.schema_steps
+to holdfast_api, holdfast_worker, holdfast_operator, holdfast_client, holdfast_remote;

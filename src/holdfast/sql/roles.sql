@@ -5,7 +5,8 @@ declare
   role text;
   mode text := case when current_setting('server_version_num')::integer >= 160000 then 'set' else 'member' end;
 begin
-  foreach role in array array['holdfast_owner', 'holdfast_api', 'holdfast_worker', 'holdfast_operator', 'holdfast_client'] loop
+  foreach role in array array[
+    'holdfast_owner', 'holdfast_api', 'holdfast_worker', 'holdfast_operator', 'holdfast_client', 'holdfast_remote'] loop
     if not exists (select from pg_roles where rolname = role) then
       begin
         execute format('create role %I nologin', role);

@@ -651,6 +651,7 @@ CREATE TABLE holdfast.job_attempts (
     traceback text,
     log_excerpt text,
     taken_back boolean,
+    report_digest bytea,
     CONSTRAINT job_attempts_outcome_check CHECK ((outcome = ANY (ARRAY['success'::text, 'failed'::text, 'lost'::text, 'timeout'::text, 'canceled'::text, 'paused'::text, 'snoozed'::text, 'released'::text])))
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.5');
@@ -864,12 +865,17 @@ declare
   whole  boolean := only_tenant is null;
 begin
   with host as (
-    select w.id, w.lanes, usable_slots(w.lanes, behind_others.lane) as slots
+    -- Remote workers have no slots: one that runs something counts as busy.
+    select w.id, w.lanes,
+      case w.kind
+        when 'remote' then greatest(1, (select count(*) from leases l where l.worker = w.id))::integer
+        else usable_slots(w.lanes, behind_others.lane)
+      end as slots
     from live_workers() w
     where job.type = any (w.types)
       and coalesce(job.queue = any (w.queues), true)
       and coalesce(job.tenant = any (w.tenants), true)
-      and not w.draining
+      and not w.draining and (w.kind <> 'remote' or w.quiet_at is null)
   ), claimed as (
     select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l
@@ -1757,6 +1763,52 @@ end
 $$;
 ALTER FUNCTION holdfast.check_query_size(tree jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_query_size(tree jsonb) IS 'Raise if a query is too large.';
+CREATE FUNCTION holdfast.check_remote(tenant text, worker text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+begin
+  if coalesce(tenant, '') = '' then
+    raise exception 'no tenant was named' using errcode = 'HF003';
+  elsif worker is null or not starts_with(worker, 'remote:') then
+    raise exception 'the name of a remote worker begins with "remote:"' using errcode = 'HF002';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_remote(tenant text, worker text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_remote(tenant text, worker text) IS 'Refuse a request without a tenant, or of a worker that is none of those who come over HTTP.';
+CREATE FUNCTION holdfast.check_remote_report(report jsonb) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most  bigint := result_limit();
+  wrong record;
+begin
+  if octet_length(report::text) < 1024 and is_small(report) then
+    return;
+  end if;
+  select part.pointer, fault.text into wrong
+  from (
+    select '/items/' || (i.place - 1) || '/data', 'the data of an item', i.value -> 'data'
+    from jsonb_array_elements(case when jsonb_typeof(report -> 'items') = 'array' then report -> 'items' else '[]' end)
+      with ordinality as i (value, place)
+    union all
+    select '/cursor', 'the cursor', report -> 'cursor'
+    union all
+    select '/result', 'the result', report -> 'result') as part (pointer, what, value)
+  cross join lateral (
+    select json_fault(
+      part.what, part.value, most, 'RESULT_MAX_BYTES', 'store it elsewhere and report where it is') as text
+    offset 0) fault
+  where fault.text is not null
+  limit 1;
+  if found then
+    raise exception '%', wrong.text using errcode = 'HF002', column = wrong.pointer;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_remote_report(report jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_remote_report(report jsonb) IS 'Refuse a report with something that is too large to be stored, and say where it stands.';
 CREATE FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -4001,6 +4053,89 @@ end
 $$;
 ALTER FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) IS 'Record how a probe ended: with success, with a failure, or (null) with neither.';
+CREATE TABLE holdfast.leases (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    stream integer NOT NULL,
+    lease_seconds real NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    ready_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    worker text NOT NULL,
+    interrupt text,
+    interrupted_by text,
+    interrupt_note text,
+    number bigint,
+    interrupt_message text,
+    verdict text,
+    CONSTRAINT leases_bounds_check CHECK ((((lease_seconds >= (0)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))),
+    CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text, 'resolve'::text])))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.leases OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.leases IS 'Which worker runs which attempt, and until when.';
+CREATE FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select end_probe(
+    lease.worker, lease.job_id, lease.attempt, c.tenant, c.name, c.generation,
+    case when succeeded or c.name = end_remote_probe.name then succeeded end, end_remote_probe.error)
+  from job_types t
+  join circuits c on circuit_key(c.tenant, c.name) = circuit_of(t, end_remote_probe.tenant)
+  where t.name = end_remote_probe.type and c.state = 'half_open'
+$$;
+ALTER FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) IS 'Decide about the probe of an attempt whose type declares a circuit, if it has the permit.';
+CREATE FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  late    boolean := is_late(lease, type);
+  kind    text := coalesce(error ->> 'kind', 'retryable');
+  delay   double precision := (error ->> 'delay_sec')::double precision;
+  circuit text := error ->> 'circuit';
+  snoozed boolean;
+  barred  double precision;
+  told    text;
+begin
+  perform check_seconds('delay_sec', 'delay', array[delay]);
+  if circuit is not null and kind <> 'snooze' then
+    barred := remote_call_failed(lease, tenant, type, circuit, error ->> 'message');
+    if barred is not null and kind = 'retryable' then
+      kind := 'snooze';
+      delay := greatest(delay, barred);
+    end if;
+  elsif kind = 'snooze' then
+    delay := coalesce(delay, remote_circuit_delay(tenant, circuit), 0);
+  end if;
+  snoozed := kind = 'snooze' and not late;
+  select s.state into told
+  from settle(
+    lease.worker, array[lease.job_id], array[lease.attempt],
+    array[case when snoozed then 'snoozed' when late then 'timeout' else 'failed' end],
+    array[case
+      when kind = 'snooze' then null
+      when kind = 'retryable' and delay is not null and not late then 'retry'
+      else kind
+    end],
+    array[coalesce(error ->> 'type', case
+      when snoozed and circuit is not null then 'CircuitOpen'
+      when snoozed then null
+      when late then 'TimeoutError'
+      else 'RemoteError'
+    end)],
+    array[error ->> 'message'], array[error ->> 'traceback'], array[log],
+    array[case when snoozed then delay when kind <> 'snooze' and delay is not null then delay
+      else remote_backoff(type, failures) end],
+    null) s;
+  return told;
+end
+$$;
+ALTER FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) IS 'End an attempt as its worker says it failed.';
 CREATE FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, tenant text, queue text, outcome text, failures integer, duration_seconds double precision, queue_seconds double precision, correlation_id text, worker text, error_type text, error_message text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5202,6 +5337,32 @@ CREATE FUNCTION holdfast.forget_permits(max_permits integer DEFAULT 1000) RETURN
 $$;
 ALTER FUNCTION holdfast.forget_permits(max_permits integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.forget_permits(max_permits integer) IS 'Forget permits of keys that nobody uses, in one call, as leaders of 0.2.0 ask for it.';
+CREATE FUNCTION holdfast.forget_pulls(after text[] DEFAULT NULL::text[], max_rows integer DEFAULT 1000) RETURNS TABLE(mended integer, reached text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  delete from remote_pulls p
+  where p.ctid = any (array(
+    select o.ctid
+    from remote_pulls o
+    where o.pulled_at < now() - interval '5 minutes'
+    order by o.pulled_at
+    limit max_rows
+    for update skip locked));
+  get diagnostics mended = row_count;
+  reached := case when mended = max_rows then array['more'] end;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.forget_pulls(after text[], max_rows integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.forget_pulls(after text[], max_rows integer) IS 'Forget what pulls were answered more than five minutes ago, the oldest first.';
 CREATE FUNCTION holdfast.forget_shapes() RETURNS void
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5535,27 +5696,6 @@ CREATE FUNCTION holdfast.told_interrupt(interrupt text) RETURNS text
 $$;
 ALTER FUNCTION holdfast.told_interrupt(interrupt text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.told_interrupt(interrupt text) IS 'The interrupt as workers are told it: they know only cancel and pause, and resolving a job means canceling it.';
-CREATE TABLE holdfast.leases (
-    job_id uuid NOT NULL,
-    attempt integer NOT NULL,
-    stream integer NOT NULL,
-    lease_seconds real NOT NULL,
-    claimed_at timestamp with time zone NOT NULL,
-    ready_at timestamp with time zone NOT NULL,
-    expires_at timestamp with time zone NOT NULL,
-    worker text NOT NULL,
-    interrupt text,
-    interrupted_by text,
-    interrupt_note text,
-    number bigint,
-    interrupt_message text,
-    verdict text,
-    CONSTRAINT leases_bounds_check CHECK ((((lease_seconds >= (0)::double precision) AND (lease_seconds <= (604800)::double precision)) AND ((expires_at >= '0002-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9999-12-30 00:00:00+00'::timestamp with time zone)))),
-    CONSTRAINT leases_interrupt_check CHECK ((interrupt = ANY (ARRAY['cancel'::text, 'pause'::text, 'resolve'::text])))
-)
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_threshold='1000', autovacuum_vacuum_cost_delay='0');
-ALTER TABLE holdfast.leases OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.leases IS 'Which worker runs which attempt, and until when.';
 CREATE VIEW holdfast.job_details AS
  SELECT j.id,
     j.type,
@@ -5855,6 +5995,31 @@ CREATE FUNCTION holdfast.highest(bound text) RETURNS double precision
 $$;
 ALTER FUNCTION holdfast.highest(bound text) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.highest(bound text) IS 'The highest value that a bound allows.';
+CREATE FUNCTION holdfast.hold_on(lease holdfast.leases, type text, seconds double precision, always boolean) RETURNS TABLE(directive text, lease_expires_at timestamp with time zone, lease_remaining double precision)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  moment  timestamptz := clock_timestamp();
+  expires timestamptz := lease.expires_at;
+begin
+  perform check_seconds('the length of a lease', 'lease', array[seconds]);
+  if not is_late(lease, type) and (
+    seconds is not null or always or expires - moment < make_interval(secs => lease.lease_seconds / 2))
+  then
+    expires := greatest(expires, least(
+      moment + make_interval(secs => coalesce(seconds, lease.lease_seconds)), remote_end(lease.claimed_at, type)));
+    update leases l set expires_at = expires where l.job_id = lease.job_id;
+  end if;
+  directive := remote_directive(lease.worker, told_interrupt(lease.interrupt), is_late(lease, type));
+  lease_expires_at := readable(expires);
+  lease_remaining := extract(epoch from expires - moment);
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.hold_on(lease holdfast.leases, type text, seconds double precision, always boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.hold_on(lease holdfast.leases, type text, seconds double precision, always boolean) IS 'Prolong a lease that its worker still has, and say what the worker is to do.';
 CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, interrupt text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -5869,6 +6034,27 @@ CREATE FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integ
 $$;
 ALTER FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) IS 'Which of a worker''s jobs somebody wants to interrupt.';
+CREATE TABLE holdfast.circuit_counts (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    worker text NOT NULL COLLATE pg_catalog."C",
+    generation bigint NOT NULL,
+    successes bigint NOT NULL,
+    failures bigint NOT NULL,
+    last_failure_at timestamp with time zone,
+    last_error text,
+    reported_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE holdfast.circuit_counts OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.circuit_counts IS 'How many calls each worker has seen succeed and fail lately, per circuit breaker.';
+CREATE FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select counted.generation = circuit.generation
+    and counted.reported_at > now() - make_interval(secs => circuit.window_seconds)
+$$;
+ALTER FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) IS 'Whether a worker''s counts are of now: of this generation of the circuit, and within its window.';
 CREATE FUNCTION holdfast.is_dormant(state text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -5884,6 +6070,47 @@ CREATE FUNCTION holdfast.is_erased(id uuid) RETURNS boolean
 $$;
 ALTER FUNCTION holdfast.is_erased(id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.is_erased(id uuid) IS 'Whether the content of a job was erased on request.';
+CREATE FUNCTION holdfast.is_late(lease holdfast.leases, type text) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select clock_timestamp() > lease.claimed_at + make_interval(secs => timeout_of(type))
+$$;
+ALTER FUNCTION holdfast.is_late(lease holdfast.leases, type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_late(lease holdfast.leases, type text) IS 'Whether an attempt has run for longer than it may.';
+CREATE TABLE holdfast.workers (
+    id text NOT NULL COLLATE pg_catalog."C",
+    host text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    started_at timestamp with time zone DEFAULT now() NOT NULL,
+    heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
+    draining boolean DEFAULT false NOT NULL,
+    lanes jsonb NOT NULL,
+    types text[] NOT NULL,
+    queues text[],
+    tenants text[],
+    used jsonb,
+    shapes jsonb,
+    schedules text[],
+    kind text DEFAULT 'python'::text NOT NULL,
+    quiet_at timestamp with time zone,
+    quiet_by text,
+    quiet_note text,
+    CONSTRAINT workers_kind_check CHECK ((kind = ANY (ARRAY['python'::text, 'remote'::text])))
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.workers IS 'Workers, with their slots, job types and last heartbeat.';
+CREATE FUNCTION holdfast.is_lost(worker holdfast.workers) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+  select worker.heartbeat_at not between
+    now() - case when worker.kind = 'remote' then interval '90 seconds' else interval '15 seconds' end
+    and now() + interval '5 seconds'
+$$;
+ALTER FUNCTION holdfast.is_lost(worker holdfast.workers) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.is_lost(worker holdfast.workers) IS 'Whether a worker has been silent for too long.';
 CREATE FUNCTION holdfast.is_maintained() RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6384,6 +6611,18 @@ CREATE FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, die
 $$;
 ALTER FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) IS 'Jobs after the given one, by id, and whether their retention is over: that of dead ones begins when they are acknowledged.';
+CREATE FUNCTION holdfast.keep_log(job_id uuid, attempt integer, log text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  insert into job_progress as p (job_id, attempt, seqs, progress_count, result_count, log_excerpt)
+  values (keep_log.job_id, keep_log.attempt, '{}', 0, 0, keep_log.log)
+  on conflict on constraint job_progress_pkey do update
+    set log_excerpt = excluded.log_excerpt, attempt = excluded.attempt,
+      seqs = case when p.attempt = excluded.attempt then p.seqs else '{}' end
+$$;
+ALTER FUNCTION holdfast.keep_log(job_id uuid, attempt integer, log text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.keep_log(job_id uuid, attempt integer, log text) IS 'Keep what an attempt has logged until it ends.';
 CREATE FUNCTION holdfast.keep_settings() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -6555,6 +6794,52 @@ end
 $$;
 ALTER FUNCTION holdfast.last_cursor(job_id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.last_cursor(job_id uuid) IS 'The cursor that earlier attempts left.';
+CREATE TABLE holdfast.job_progress (
+    job_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    seqs int8multirange NOT NULL,
+    progress_count bigint NOT NULL,
+    result_count bigint NOT NULL,
+    cursor jsonb,
+    last_progress_at timestamp with time zone DEFAULT now() NOT NULL,
+    done_reason text,
+    log_excerpt text,
+    CONSTRAINT job_progress_done_reason_check CHECK ((done_reason = ANY (ARRAY['worker_done'::text, 'target_reached'::text, 'no_more_results'::text])))
+)
+WITH (fillfactor='50');
+ALTER TABLE holdfast.job_progress OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.job_progress IS 'How far jobs have come, for those that report it.';
+CREATE FUNCTION holdfast.late_report(worker text, job_id uuid, attempt integer, report jsonb, final boolean, seq integer, job_state text, known holdfast.job_progress) RETURNS TABLE(verdict text, state text, owned boolean, directive text, lease_expires_at timestamp with time zone, lease_remaining double precision, progress_count bigint, result_count bigint, outcome text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  ended job_attempts;
+begin
+  perform vouch();
+  owned := false;
+  select t.* into ended
+  from job_attempts t
+  where t.job_id = late_report.job_id and t.attempt = late_report.attempt and t.worker = late_report.worker;
+  if not found or ended.outcome = 'lost' or ended.taken_back is true then
+    verdict := 'lease-lost';
+  elsif (final and ended.report_digest = remote_digest(report))
+    or (not final and known.attempt = late_report.attempt and known.seqs @> seq::bigint) then
+    verdict := 'repeated';
+    state := job_state;
+    directive := remote_directive(worker, null, false);
+    progress_count := coalesce(known.progress_count, 0);
+    result_count := coalesce(known.result_count, 0);
+  else
+    verdict := 'already-reported';
+    outcome := ended.outcome;
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.late_report(worker text, job_id uuid, attempt integer, report jsonb, final boolean, seq integer, job_state text, known holdfast.job_progress) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.late_report(worker text, job_id uuid, attempt integer, report jsonb, final boolean, seq integer, job_state text, known holdfast.job_progress) IS 'The answer to a report about an attempt that its worker does not own any more: a repeat of what ended it, or of what it reported before; too late; or of a lease that was lost.';
 CREATE FUNCTION holdfast.lead(name text, candidate text, seconds double precision) RETURNS boolean
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -7187,38 +7472,14 @@ CREATE FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], 
 $$;
 ALTER FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.listed_ids(states text[], types text[], queues text[], only_tenant text, only_target text, correlation text, before uuid, max_jobs integer, max_visited integer) IS 'The ids of a list, newest first; `before` is the last id of the previous page.';
-CREATE TABLE holdfast.workers (
-    id text NOT NULL COLLATE pg_catalog."C",
-    host text NOT NULL,
-    pid integer NOT NULL,
-    version text NOT NULL,
-    started_at timestamp with time zone DEFAULT now() NOT NULL,
-    heartbeat_at timestamp with time zone DEFAULT now() NOT NULL,
-    draining boolean DEFAULT false NOT NULL,
-    lanes jsonb NOT NULL,
-    types text[] NOT NULL,
-    queues text[],
-    tenants text[],
-    used jsonb,
-    shapes jsonb,
-    schedules text[],
-    kind text DEFAULT 'python'::text NOT NULL,
-    quiet_at timestamp with time zone,
-    quiet_by text,
-    quiet_note text,
-    CONSTRAINT workers_kind_check CHECK ((kind = ANY (ARRAY['python'::text, 'remote'::text])))
-)
-WITH (fillfactor='50');
-ALTER TABLE holdfast.workers OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.workers IS 'Workers, with their slots, job types and last heartbeat.';
 CREATE FUNCTION holdfast.live_workers() RETURNS SETOF holdfast.workers
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     AS $$
-  select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
+  select w.* from workers w where not is_lost(w)
 $$;
 ALTER FUNCTION holdfast.live_workers() OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.live_workers() IS 'Workers with a heartbeat within the last 15 seconds.';
+COMMENT ON FUNCTION holdfast.live_workers() IS 'Workers that live: those with a heartbeat within the last 15 seconds; remote ones, which may have nothing to say for longer, within the last 90.';
 CREATE FUNCTION holdfast.lock_head(tenant text, target text, patience integer) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -9964,6 +10225,564 @@ CREATE FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, r
 $$;
 ALTER FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) IS 'Keep the turns of tenants for the next claim of this session.';
+CREATE FUNCTION holdfast.remote_backoff(type text, failures integer) RETURNS double precision
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select backoff_seconds(
+    failures_after('failed', remote_backoff.failures),
+    coalesce(t.backoff_base, (select setting('BACKOFF_BASE_SEC')::double precision)),
+    coalesce(t.backoff_factor, 2), coalesce(t.backoff_max, (select setting('BACKOFF_MAX_SEC')::double precision)),
+    coalesce(t.backoff_jitter, 0.2))
+  from (select 1) one
+  left join job_types t on t.name = remote_backoff.type
+$$;
+ALTER FUNCTION holdfast.remote_backoff(type text, failures integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_backoff(type text, failures integer) IS 'How long a job that a remote worker ran waits until it is tried again: as its type declares, else by the settings BACKOFF_BASE_SEC and BACKOFF_MAX_SEC, doubled with each failure, and up to a fifth more.';
+CREATE FUNCTION holdfast.remote_beat(workers text[]) RETURNS TABLE(worker text)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  with alive as materialized (
+    select w.id from workers w where w.id = any (remote_beat.workers) and w.kind = 'remote' order by w.id for update skip locked
+  ), beaten as (
+    update workers w set heartbeat_at = now() from alive where w.id = alive.id
+  )
+  select w.id from workers w where w.id = any (remote_beat.workers) and w.kind = 'remote' and w.quiet_at is not null
+$$;
+ALTER FUNCTION holdfast.remote_beat(workers text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_beat(workers text[]) IS 'Note that workers live: those that have called since the last time.';
+CREATE FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) RETURNS double precision
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+  fault   text;
+begin
+  perform half_open_circuits();
+  perform end_remote_probe(lease, tenant, type, false, name, error);
+  select c.* into circuit from circuits c where c.tenant = remote_call_failed.tenant and c.name = remote_call_failed.name;
+  if not found then
+    fault := coalesce(circuit_name_fault(name, tenant), join_circuit(tenant, name, '{}'));
+    if fault is not null then
+      raise exception '%', fault using errcode = 'HF002', column = '/error/circuit';
+    end if;
+    select c.* into circuit from circuits c where c.tenant = remote_call_failed.tenant and c.name = remote_call_failed.name;
+  end if;
+  if circuit.state = 'closed' then
+    insert into circuit_counts as k (
+      tenant, name, worker, generation, successes, failures, last_failure_at, last_error)
+    values (circuit.tenant, circuit.name, lease.worker, circuit.generation, 0, 1, now(), left(error, 1000))
+    on conflict on constraint circuit_counts_pkey do update
+      set generation = excluded.generation,
+        successes = case when is_counting(k, circuit) then k.successes else 0 end,
+        failures = case when is_counting(k, circuit) then k.failures else 0 end + 1,
+        last_failure_at = now(), last_error = excluded.last_error, reported_at = now();
+    perform judge_circuit(tenant, name);
+    return null;
+  end if;
+  if circuit.state = 'half_open' then
+    perform trip_circuit(circuit, left(error, 1000));
+    select c.* into circuit from circuits c where c.tenant = remote_call_failed.tenant and c.name = remote_call_failed.name;
+  end if;
+  return remote_circuit_delay(tenant, name);
+end
+$$;
+ALTER FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) IS 'Count a call that failed.';
+CREATE FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  circuit circuits;
+begin
+  if not exists (select from circuits c) then
+    return;
+  end if;
+  perform end_remote_probe(lease, tenant, type, true, null, null);
+  for circuit in
+    select c.*
+    from circuit_counts k
+    join circuits c on c.tenant = k.tenant and c.name = k.name
+    where k.tenant = remote_call_succeeded.tenant and k.worker = lease.worker and c.state in ('closed', 'half_open')
+    order by c.tenant, c.name
+  loop
+    if circuit.state = 'closed' then
+      update circuit_counts k
+      set successes = k.successes + 1, reported_at = now()
+      where k.tenant = circuit.tenant and k.name = circuit.name and k.worker = lease.worker
+        and is_counting(k, circuit);
+    elsif circuit.probe_successes + 1 < circuit.success_threshold then
+      update circuits c
+      set probe_successes = c.probe_successes + 1, updated_at = now()
+      where c.tenant = circuit.tenant and c.name = circuit.name and c.generation = circuit.generation;
+    else
+      perform from circuits c
+      where c.tenant = circuit.tenant and c.name = circuit.name and c.generation = circuit.generation
+      for no key update;
+      if found then
+        perform close_circuit(circuit.tenant, circuit.name);
+      end if;
+    end if;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) IS 'Count a job that ended with success.';
+CREATE FUNCTION holdfast.remote_circuit_delay(tenant text, name text) RETURNS double precision
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select greatest(1, w.wait_seconds + random() * w.spread_seconds)
+  from circuits c
+  cross join lateral circuit_wait(c) w
+  where c.tenant = remote_circuit_delay.tenant and c.name = remote_circuit_delay.name
+$$;
+ALTER FUNCTION holdfast.remote_circuit_delay(tenant text, name text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_circuit_delay(tenant text, name text) IS 'For how long to put off a job that may not call a service; null if there is no such circuit.';
+CREATE FUNCTION holdfast.remote_details(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, type text, queue text, payload text, max_attempts integer, correlation_id text, target text, cursor text, progress_count bigint, result_count bigint, target_count bigint, traceparent text, timeout_seconds double precision, lease_seconds double precision, lease_expires_at timestamp with time zone, lease_remaining double precision)
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select l.job_id, l.attempt, j.type, j.queue, j.payload::text,
+    attempts_allowed(j.max_attempts, t.max_attempts, setting('MAX_ATTEMPTS_DEFAULT')::integer),
+    coalesce(j.correlation_id, j.id::text), j.target, p.cursor::text, coalesce(p.progress_count, 0),
+    coalesce(p.result_count, 0), j.target_count, left(j.traceparent, 255), timeout_of(j.type),
+    l.lease_seconds::double precision, readable(l.expires_at),
+    extract(epoch from l.expires_at - clock_timestamp())::double precision
+  from unnest(job_ids, attempts) with ordinality as asked (job_id, attempt, place)
+  join leases l on l.job_id = asked.job_id and l.attempt = asked.attempt and l.worker = remote_details.worker
+  join jobs j on j.id = l.job_id
+  left join job_types t on t.name = j.type
+  left join job_progress p on p.job_id = l.job_id
+  order by asked.place
+$$;
+ALTER FUNCTION holdfast.remote_details(worker text, job_ids uuid[], attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_details(worker text, job_ids uuid[], attempts integer[]) IS 'What remote workers are told about jobs that they have claimed.';
+CREATE FUNCTION holdfast.remote_digest(report jsonb) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    AS $$
+  select sha256(convert_to(report::text, 'UTF8'))
+$$;
+ALTER FUNCTION holdfast.remote_digest(report jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_digest(report jsonb) IS 'What is kept of a final report.';
+CREATE FUNCTION holdfast.remote_directive(worker text, interrupt text, late boolean) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(interrupt, case
+    when late then 'cancel'
+    when is_quiet(worker) then 'drain'
+    else 'continue'
+  end)
+$$;
+ALTER FUNCTION holdfast.remote_directive(worker text, interrupt text, late boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_directive(worker text, interrupt text, late boolean) IS 'What a worker is to do with a job: what somebody decided about it, stop when its time is over, or what concerns the worker.';
+CREATE FUNCTION holdfast.remote_end(claimed_at timestamp with time zone, type text) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select claimed_at + make_interval(secs => timeout_of(type) + 15)
+$$;
+ALTER FUNCTION holdfast.remote_end(claimed_at timestamp with time zone, type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_end(claimed_at timestamp with time zone, type text) IS 'Up to when the lease of an attempt can last at most: its timeout, and a moment to report.';
+CREATE FUNCTION holdfast.remote_extend(tenants text[], workers text[], job_ids uuid[], attempts integer[], lengths double precision[]) RETURNS TABLE(item integer, owned boolean, directive text, lease_expires_at timestamp with time zone, lease_remaining double precision, timeout_remaining double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  asked record;
+  lease leases;
+begin
+  for asked in
+    select a.place::integer as place, l.job_id, j.type, a.seconds, a.worker, a.tenant
+    from unnest(tenants, workers, job_ids, attempts, lengths) with ordinality
+      as a (tenant, worker, job_id, attempt, seconds, place)
+    left join leases l on l.job_id = a.job_id and l.attempt = a.attempt and l.worker = a.worker
+    left join jobs j on j.id = l.job_id and j.tenant = a.tenant
+    order by l.job_id, a.place
+  loop
+    perform check_remote(asked.tenant, asked.worker);
+    item := asked.place;
+    owned := asked.type is not null;
+    directive := null;
+    lease_expires_at := null;
+    lease_remaining := null;
+    timeout_remaining := null;
+    if owned then
+      select l.* into lease from leases l where l.job_id = asked.job_id and l.worker = asked.worker for update skip locked;
+      if found then
+        select h.* into directive, lease_expires_at, lease_remaining from hold_on(lease, asked.type, asked.seconds, true) h;
+      else
+        select l.* into lease from leases l where l.job_id = asked.job_id and l.worker = asked.worker;
+        owned := found;
+        if owned then
+          directive := remote_directive(asked.worker, told_interrupt(lease.interrupt), is_late(lease, asked.type));
+          lease_expires_at := readable(lease.expires_at);
+          lease_remaining := extract(epoch from lease.expires_at - clock_timestamp());
+        end if;
+      end if;
+      timeout_remaining := extract(epoch from lease.claimed_at - clock_timestamp()) + timeout_of(asked.type);
+    end if;
+    return next;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.remote_extend(tenants text[], workers text[], job_ids uuid[], attempts integer[], lengths double precision[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_extend(tenants text[], workers text[], job_ids uuid[], attempts integer[], lengths double precision[]) IS 'Prolong leases of many workers, and say which of them they still have.';
+CREATE FUNCTION holdfast.remote_give(tenant text, worker text, request_id text, wish jsonb, quiet boolean, OUT job_ids uuid[], OUT attempts integer[], OUT repeated boolean) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  streams integer[];
+begin
+  repeated := false;
+  -- First the streams, then earlier answers: whoever takes the last jobs in between has noted it.
+  if not quiet then
+    streams := remote_streams(tenant, texts_of(wish -> 'types'), texts_of(wish -> 'queues'));
+  end if;
+  if request_id is not null then
+    select k.job_ids, k.attempts into job_ids, attempts from remote_kept(tenant, worker, request_id) k;
+    if job_ids is not null then
+      repeated := true;
+      return;
+    end if;
+  end if;
+  if streams is null then
+    return;
+  end if;
+  if request_id is not null then
+    insert into remote_pulls as p (tenant, worker, request_id)
+    values (remote_give.tenant, remote_give.worker, remote_give.request_id)
+    on conflict on constraint remote_pulls_pkey do nothing;
+    if not found then
+      -- A repeat has come meanwhile, or the earlier answer holds no longer.
+      perform from remote_pulls p
+      where p.tenant = remote_give.tenant and p.worker = remote_give.worker and p.request_id = remote_give.request_id
+      for update;
+      select k.job_ids, k.attempts into job_ids, attempts from remote_kept(tenant, worker, request_id) k;
+      if job_ids is not null then
+        repeated := true;
+        return;
+      end if;
+    end if;
+  end if;
+  select array_agg(c.job_id), array_agg(c.attempt) into job_ids, attempts
+  from claim_jobs(
+    worker, (wish ->> 'max')::integer, (wish ->> 'lease_sec')::double precision, streams,
+    array_fill(-1, array[cardinality(streams)]), array_fill(0::bigint, array[cardinality(streams)]),
+    array_fill(2147483647, array[cardinality(streams)]), (wish ->> 'max')::integer, null, false) c;
+  if job_ids is not null then
+    perform serve_streams(array(select distinct l.stream from leases l where l.job_id = any (remote_give.job_ids)));
+    perform remote_shorten(worker, job_ids);
+    select t.job_ids, t.attempts into job_ids, attempts from remote_trim(worker, job_ids, attempts) t;
+  end if;
+  if request_id is not null then
+    if job_ids is null then
+      delete from remote_pulls p
+      where p.tenant = remote_give.tenant and p.worker = remote_give.worker and p.request_id = remote_give.request_id;
+    else
+      update remote_pulls p
+      set job_ids = remote_give.job_ids, attempts = remote_give.attempts, pulled_at = now()
+      where p.tenant = remote_give.tenant and p.worker = remote_give.worker and p.request_id = remote_give.request_id;
+    end if;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.remote_give(tenant text, worker text, request_id text, wish jsonb, quiet boolean, OUT job_ids uuid[], OUT attempts integer[], OUT repeated boolean) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_give(tenant text, worker text, request_id text, wish jsonb, quiet boolean, OUT job_ids uuid[], OUT attempts integer[], OUT repeated boolean) IS 'What one pull is given: the jobs that its request id was given before, as far as they are still its own, or new ones.';
+CREATE FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) RETURNS TABLE(job_ids uuid[], attempts integer[])
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select array_agg(l.job_id order by given.place), array_agg(l.attempt order by given.place)
+  from remote_pulls p
+  cross join lateral unnest(p.job_ids, p.attempts) with ordinality as given (job_id, attempt, place)
+  join leases l on l.job_id = given.job_id and l.attempt = given.attempt and l.worker = remote_kept.worker
+  where p.tenant = remote_kept.tenant and p.worker = remote_kept.worker and p.request_id = remote_kept.request_id
+    and p.pulled_at > now() - interval '5 minutes'
+$$;
+ALTER FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) IS 'The jobs that a request id was given in the last five minutes, those of them that the worker still owns; nulls if there are none.';
+CREATE FUNCTION holdfast.remote_news(job_ids uuid[]) RETURNS TABLE(worker text, job_id uuid, attempt integer, directive text)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if job_ids is null then
+    return query
+    select l.worker, l.job_id, l.attempt, told_interrupt(l.interrupt)
+    from leases l
+    where l.interrupt is not null and starts_with(l.worker, 'remote:')
+    union all
+    select w.id, null, null, 'drain'
+    from workers w
+    where w.kind = 'remote' and w.quiet_at is not null and not is_lost(w);
+    return;
+  end if;
+  return query
+  select l.worker, l.job_id, l.attempt, told_interrupt(l.interrupt)
+  from leases l
+  where l.job_id = any (job_ids) and l.interrupt is not null and starts_with(l.worker, 'remote:')
+  union all
+  select t.worker, t.job_id, t.attempt, 'lost'
+  from unnest(job_ids) as named (id)
+  join lateral (
+    select t.* from job_attempts t where t.job_id = named.id order by t.attempt desc limit 1) t on true
+  where t.taken_back is true and starts_with(t.worker, 'remote:')
+    and not exists (select from leases l where l.job_id = named.id and l.attempt = t.attempt);
+end
+$$;
+ALTER FUNCTION holdfast.remote_news(job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_news(job_ids uuid[]) IS 'What concerns workers that wait: of these jobs, or, without any, of all, those that somebody wants to stop, and those that a worker has lost although its lease had not lapsed.';
+CREATE FUNCTION holdfast.remote_present(tenant text, worker text, types text[], queues text[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  known workers;
+begin
+  select w.* into known from workers w where w.id = worker;
+  if found and known.heartbeat_at between now() - interval '45 seconds' and now() + interval '5 seconds'
+    and known.types = remote_present.types and known.queues is not distinct from remote_present.queues then
+    return known.quiet_at is not null;
+  end if;
+  perform check_worker(worker, '', '', types, queues, array[tenant]);
+  insert into workers as w (id, host, pid, version, lanes, types, queues, tenants, kind)
+  values (worker, '', 0, '', '{}', remote_present.types, remote_present.queues, array[tenant], 'remote')
+  on conflict on constraint workers_pkey do update
+    set types = excluded.types, queues = excluded.queues, heartbeat_at = now(),
+      started_at = case when is_lost(w) then now() else w.started_at end,
+      quiet_at = case when is_lost(w) then null else w.quiet_at end,
+      quiet_by = case when is_lost(w) then null else w.quiet_by end,
+      quiet_note = case when is_lost(w) then null else w.quiet_note end
+  returning w.quiet_at is not null into known.draining;
+  return known.draining;
+end
+$$;
+ALTER FUNCTION holdfast.remote_present(tenant text, worker text, types text[], queues text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_present(tenant text, worker text, types text[], queues text[]) IS 'Note that a worker is there, with what it can run.';
+CREATE FUNCTION holdfast.remote_pull(tenants text[], workers text[], request_ids text[], wishes jsonb[]) RETURNS TABLE(item integer, fault text, detail text, directive text, repeated boolean, job_id uuid, attempt integer, type text, queue text, payload text, max_attempts integer, correlation_id text, target text, cursor text, progress_count bigint, result_count bigint, target_count bigint, traceparent text, timeout_seconds double precision, lease_seconds double precision, lease_expires_at timestamp with time zone, lease_remaining double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '250ms'
+    AS $$
+#variable_conflict use_column
+declare
+  wish    jsonb;
+  quiet   boolean;
+  given   record;
+begin
+  for position in 1 .. coalesce(cardinality(workers), 0) loop
+    wish := wishes[position];
+    begin
+      perform check_remote(tenants[position], workers[position]);
+      quiet := remote_present(tenants[position], workers[position], texts_of(wish -> 'types'), texts_of(wish -> 'queues'));
+      select g.* into given
+      from remote_give(tenants[position], workers[position], request_ids[position], wish, quiet) g;
+      return query
+      select position, null::text, null::text, case when quiet then 'drain' else 'continue' end, given.repeated, d.*
+      from (select 1) one
+      left join remote_details(workers[position], given.job_ids, given.attempts) d on true;
+    exception
+      when lock_not_available or deadlock_detected or serialization_failure
+        or sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception then
+        item := position;
+        fault := sqlstate;
+        detail := sqlerrm;
+        return next;
+        fault := null;
+        detail := null;
+    end;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.remote_pull(tenants text[], workers text[], request_ids text[], wishes jsonb[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_pull(tenants text[], workers text[], request_ids text[], wishes jsonb[]) IS 'Claim jobs for many workers.';
+CREATE FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) RETURNS TABLE(item integer, fault text, detail text, state text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '250ms'
+    AS $$
+#variable_conflict use_column
+declare
+  lease leases;
+  type  text;
+begin
+  for position in 1 .. coalesce(cardinality(workers), 0) loop
+    item := position;
+    fault := null;
+    detail := null;
+    state := null;
+    begin
+      perform check_remote(tenants[position], workers[position]);
+      select l.* into lease
+      from leases l
+      where l.job_id = job_ids[position] and l.attempt = attempts[position] and l.worker = workers[position]
+      for update;
+      perform from jobs j where j.id = lease.job_id for no key update;
+      select j.type into type from jobs j where j.id = job_ids[position] and j.tenant = tenants[position];
+      if found then
+        select nullif(s.state, 'lease-lost') into state
+        from settle(
+          workers[position], job_ids[position:position], attempts[position:position],
+          array[case when is_late(lease, type) then 'timeout' else 'released' end], null, null,
+          reasons[position:position], null, null, null, null) s;
+      end if;
+    exception
+      when lock_not_available or deadlock_detected or serialization_failure
+        or sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception then
+        fault := sqlstate;
+        detail := sqlerrm;
+    end;
+    return next;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) IS 'Hand back jobs of many workers, free of charge, or as canceled or paused where somebody decided so.';
+CREATE FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) RETURNS TABLE(item integer)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+  select asked.place::integer
+  from unnest(tenants, workers, request_ids) with ordinality as asked (tenant, worker, request_id, place)
+  join remote_pulls p on p.tenant = asked.tenant and p.worker = asked.worker and p.request_id = asked.request_id
+  where p.pulled_at > now() - interval '5 minutes'
+    and exists (
+      select
+      from unnest(p.job_ids, p.attempts) as given (job_id, attempt)
+      join leases l on l.job_id = given.job_id and l.attempt = given.attempt and l.worker = asked.worker)
+$$;
+ALTER FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) IS 'Of these pulls, those whose request id was given jobs that their worker still owns.';
+CREATE FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) RETURNS TABLE(item integer, fault text, detail text, pointer text, verdict text, state text, owned boolean, directive text, lease_expires_at timestamp with time zone, lease_remaining double precision, progress_count bigint, result_count bigint, outcome text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '250ms'
+    AS $$
+#variable_conflict use_column
+begin
+  for position in 1 .. coalesce(cardinality(workers), 0) loop
+    begin
+      return query
+      select position, null::text, null::text, null::text, t.*
+      from take_report(
+        tenants[position], workers[position], job_ids[position], attempts[position], reports[position]::jsonb) t;
+    exception
+      when lock_not_available or deadlock_detected or serialization_failure or program_limit_exceeded or check_violation
+        or sqlstate 'HF001' or sqlstate 'HF002' or sqlstate 'HF003' or data_exception or statement_too_complex then
+        item := position;
+        get stacked diagnostics fault = returned_sqlstate, detail = message_text, pointer = column_name;
+        return next;
+    end;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) IS 'Record reports of many workers.';
+CREATE FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  update leases l
+  set expires_at = remote_end(l.claimed_at, s.type)
+  from streams s
+  where l.job_id = any (job_ids) and l.worker = remote_shorten.worker and s.id = l.stream
+    and l.expires_at > remote_end(l.claimed_at, s.type)
+$$;
+ALTER FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) IS 'Shorten leases that were claimed just now for longer than their job may run.';
+CREATE FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) RETURNS TABLE(id integer, tenant text, type text, queue text, ready integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  found integer[] := announced;
+  shut  integer[] := '{}';
+begin
+  if found is null then
+    perform half_open_circuits();  -- perhaps there are no other workers who would
+    found := array(
+      select s.id
+      from unnest(tenants, types) as asked (tenant, type)
+      join streams s on s.type = asked.type and s.tenant = asked.tenant and s.closed_in is null
+      cross join lateral (select from ready r where r.stream = s.id limit 1) entry);
+  end if;
+  if found <> '{}' and (exists (select from controls) or exists (select from limited_types())) then
+    shut := shut_streams(found);
+  end if;
+  return query
+  select s.id, s.tenant, s.type, s.queue,
+    case when s.id <> all (shut) then (
+      select count(*)::integer from (select from ready r where r.stream = s.id limit most) counted)
+    else 0 end
+  from unnest(found) as open (id)
+  join streams s on s.id = open.id and s.closed_in is null;
+end
+$$;
+ALTER FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) IS 'How many jobs can be claimed now, counted up to `most`: in those streams of these pairs of tenant and type in which something is ready, or in the streams that were announced, whosever they are.';
+CREATE FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) RETURNS integer[]
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select array_agg(s.id)
+  from open_streams(types, queues, array[tenant]) s
+  where s.id in (select r.id from ready_streams(array(
+    select e.id from eligible_streams(types, queues, array[tenant]) e)) r)
+$$;
+ALTER FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) IS 'Those of a tenant''s streams from which this can be claimed now: open ones with something ready.';
+CREATE FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  kept integer;
+begin
+  if cardinality(job_ids) > 1
+    and (select sum(pg_column_size(j.payload)) from jobs j where j.id = any (remote_trim.job_ids)) > 16384 then
+    select count(*) into kept
+    from (
+      select c.place, sum(octet_length(j.payload::text)) over (order by c.place) as bytes
+      from unnest(job_ids) with ordinality as c (job_id, place)
+      join jobs j on j.id = c.job_id) line
+    where line.place = 1 or line.bytes <= 4194304;
+    if kept < cardinality(job_ids) then
+      perform from hand_back(worker, job_ids[kept + 1:], attempts[kept + 1:], 'the answer to the pull would be too large');
+      job_ids := job_ids[:kept];
+      attempts := attempts[:kept];
+    end if;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) IS 'Hand back the jobs of a pull whose payloads would make its answer too large: all of them together have 4 MiB at most, or it is only one.';
 CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10101,7 +10920,8 @@ begin
       result_count = p.result_count + excluded.result_count,
       cursor = coalesce(excluded.cursor, p.cursor),
       last_progress_at = greatest(now(), p.last_progress_at + interval '1 microsecond'),
-      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end)
+      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end),
+      log_excerpt = case when p.attempt = excluded.attempt then p.log_excerpt end
   returning p.* into known;
   if ends = 'now' or (ends = 'at-target' and reached) then
     select c.state into job.state
@@ -10531,7 +11351,9 @@ begin
   ids := array(
     select s.id from schedules s where s.id > coalesce(after[1]::bigint, 0) order by s.id limit max_rows);
   if lead is not null and clock_is_known()
-    and exists (select from live_workers() w where w.started_at < now() - lead - interval '10 minutes') then
+    and exists (
+      select from live_workers() w
+      where w.kind = 'python' and w.started_at < now() - lead - interval '10 minutes') then
     for retired in
       update schedules s
       set retired_at = now(), look_at = null, next_fire_at = null
@@ -11410,6 +12232,8 @@ declare
     when 'RETRY_JITTER' then 'backoff_jitter'
     when 'CIRCUIT_FAILURE_THRESHOLD' then 'failure_threshold'
     when 'CIRCUIT_OPEN_SECONDS' then 'circuit_open'
+    when 'BACKOFF_BASE_SEC' then 'backoff_base'
+    when 'BACKOFF_MAX_SEC' then 'backoff_max'
   end;
   choices text[] := case name
     when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']
@@ -12562,6 +13386,99 @@ end
 $$;
 ALTER FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) IS 'Called by claims.';
+CREATE FUNCTION holdfast.take_report(tenant text, worker text, job_id uuid, attempt integer, report jsonb) RETURNS TABLE(verdict text, state text, owned boolean, directive text, lease_expires_at timestamp with time zone, lease_remaining double precision, progress_count bigint, result_count bigint, outcome text)
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  final   boolean := coalesce((report ->> 'done')::boolean, false) or report ? 'error';
+  error   jsonb := report -> 'error';
+  seq     integer := (report ->> 'seq')::integer;
+  log     text := right(report ->> 'log', 10000);
+  lease   leases;
+  job     record;
+  known   job_progress;
+  counted record;
+begin
+  perform check_remote(tenant, worker);
+  select l.* into lease
+  from leases l
+  where l.job_id = take_report.job_id and l.attempt = take_report.attempt and l.worker = take_report.worker
+  for update;
+  owned := found;
+  select j.state, j.type, j.failures, j.target_count into job
+  from jobs j
+  where j.id = take_report.job_id and j.tenant = take_report.tenant;
+  if not found then
+    verdict := 'lease-lost';
+    owned := false;
+    return next;
+    return;
+  end if;
+  select p.* into known from job_progress p where p.job_id = take_report.job_id;
+  if not owned or job.state <> 'running' then
+    return query select * from late_report(worker, job_id, attempt, report, final, seq, job.state, known);
+    return;
+  end if;
+  if final or job.target_count is not null then
+    perform from jobs j where j.id = take_report.job_id for no key update;  -- no long wait for whoever has it
+  end if;
+  if final and known.attempt = attempt and known.seqs @> seq::bigint then
+    raise exception 'seq % was used by a report that was not final: give a final one the next number', seq
+      using errcode = 'HF002', column = '/seq';
+  end if;
+  perform check_remote_report(report);
+  if known.attempt = attempt then
+    log := right(concat_ws(e'\n', known.log_excerpt, log), 10000);
+  end if;
+  state := 'running';
+  if final and error is null then
+    perform remote_call_succeeded(lease, tenant, job.type);
+  end if;
+  if seq is not null or report ? 'done_reason' or (final and known.attempt = attempt) then
+    select r.* into counted
+    from report(
+      worker, job_id, attempt, coalesce(seq, case when known.attempt = attempt then upper(known.seqs)::integer end, 1),
+      report -> 'items', report ->> 'collection', report -> 'cursor', coalesce((report ->> 'progress')::bigint, 0),
+      report ->> 'done_reason', case when final and error is null then 'now' else 'at-target' end, report -> 'result',
+      log) r;
+    state := counted.state;
+    verdict := case when counted.duplicate then 'repeated' end;
+    known.progress_count := counted.progress_count;
+    known.result_count := counted.result_count;
+  elsif final and error is null then
+    select c.state into state
+    from complete(worker, array[job_id], array[attempt], array[report -> 'result'], null, array[log]) c;
+  end if;
+  if state = 'running' and error is not null then
+    state := end_with_error(lease, tenant, job.type, job.failures, error, log);
+  elsif state = 'running' and report ? 'log' and verdict is null then
+    perform keep_log(job_id, attempt, log);
+  end if;
+  verdict := coalesce(verdict, 'counted');
+  progress_count := coalesce(known.progress_count, 0);
+  result_count := coalesce(known.result_count, 0);
+  owned := state = 'running';
+  if owned then
+    select h.* into directive, lease_expires_at, lease_remaining
+    from hold_on(lease, job.type, (report ->> 'extend_lease_sec')::double precision, false) h;
+  else
+    directive := remote_directive(worker, null, false);
+    if known.log_excerpt is not null then
+      update job_progress p set log_excerpt = null where p.job_id = take_report.job_id;  -- the attempt has it now
+    end if;
+    if final then
+      update job_attempts t
+      set report_digest = remote_digest(report)
+      where t.job_id = take_report.job_id and t.attempt = take_report.attempt;
+    end if;
+  end if;
+  return next;
+end
+$$;
+ALTER FUNCTION holdfast.take_report(tenant text, worker text, job_id uuid, attempt integer, report jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.take_report(tenant text, worker text, job_id uuid, attempt integer, report jsonb) IS 'Record one report.';
 CREATE FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) RETURNS integer[]
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12699,6 +13616,32 @@ CREATE FUNCTION holdfast.term_at(place text[]) RETURNS text
 $_$;
 ALTER FUNCTION holdfast.term_at(place text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.term_at(place text[]) IS 'The SQL expression for a value of the tree, as text.';
+CREATE FUNCTION holdfast.texts_of(list jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+  select case when jsonb_typeof(list) = 'array' then array(select jsonb_array_elements_text(list)) end
+$$;
+ALTER FUNCTION holdfast.texts_of(list jsonb) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.texts_of(list jsonb) IS 'The texts of a JSON array; null if it is none.';
+CREATE FUNCTION holdfast.timeout_of(type text) RETURNS double precision
+    LANGUAGE sql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+  select coalesce(
+    nullif(t.timeout_seconds, 0)::double precision,
+    case
+      when t.lane = 'fast' then setting('FAST_TIMEOUT_SECONDS')::double precision
+      when t.lane <> 'general' then (
+        select split_part(part, '=', 2)::double precision
+        from regexp_split_to_table(setting('LANE_TIMEOUTS'), ',') as part
+        where split_part(part, '=', 1) = t.lane)
+    end,
+    setting('GENERAL_TIMEOUT_SECONDS')::double precision)
+  from (select 1) one
+  left join job_types t on t.name = timeout_of.type
+$$;
+ALTER FUNCTION holdfast.timeout_of(type text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.timeout_of(type text) IS 'How long an attempt of a job type may run: what the type declares, else what the settings say for its lane.';
 CREATE FUNCTION holdfast.told(by text, at timestamp with time zone, note text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -13000,8 +13943,8 @@ CREATE FUNCTION holdfast.unserved(job holdfast.jobs, lane text) RETURNS TABLE(co
       job.type = any (w.types) as knows,
       coalesce(job.queue = any (w.queues), true) as queue,
       coalesce(job.tenant = any (w.tenants), true) as tenant,
-      usable_slots(w.lanes, unserved.lane) > 0 as lane,
-      not w.draining as stays
+      w.kind = 'remote' or usable_slots(w.lanes, unserved.lane) > 0 as lane,
+      not w.draining and (w.kind <> 'remote' or w.quiet_at is null) as stays
     from live_workers() w
   ), counted as (
     select
@@ -13545,19 +14488,6 @@ ALTER TABLE holdfast.calls ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-CREATE TABLE holdfast.circuit_counts (
-    tenant text NOT NULL COLLATE pg_catalog."C",
-    name text NOT NULL COLLATE pg_catalog."C",
-    worker text NOT NULL COLLATE pg_catalog."C",
-    generation bigint NOT NULL,
-    successes bigint NOT NULL,
-    failures bigint NOT NULL,
-    last_failure_at timestamp with time zone,
-    last_error text,
-    reported_at timestamp with time zone DEFAULT now() NOT NULL
-);
-ALTER TABLE holdfast.circuit_counts OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.circuit_counts IS 'How many calls each worker has seen succeed and fail lately, per circuit breaker.';
 CREATE VIEW holdfast.circuit_breakers AS
  SELECT c.name AS service_name,
     c.state,
@@ -13744,20 +14674,6 @@ CREATE TABLE holdfast.job_items (
 WITH (autovacuum_vacuum_insert_scale_factor='0.5');
 ALTER TABLE holdfast.job_items OWNER TO holdfast_owner;
 COMMENT ON TABLE holdfast.job_items IS 'What jobs found, once per key of a collection.';
-CREATE TABLE holdfast.job_progress (
-    job_id uuid NOT NULL,
-    attempt integer NOT NULL,
-    seqs int8multirange NOT NULL,
-    progress_count bigint NOT NULL,
-    result_count bigint NOT NULL,
-    cursor jsonb,
-    last_progress_at timestamp with time zone DEFAULT now() NOT NULL,
-    done_reason text,
-    CONSTRAINT job_progress_done_reason_check CHECK ((done_reason = ANY (ARRAY['worker_done'::text, 'target_reached'::text, 'no_more_results'::text])))
-)
-WITH (fillfactor='50');
-ALTER TABLE holdfast.job_progress OWNER TO holdfast_owner;
-COMMENT ON TABLE holdfast.job_progress IS 'How far jobs have come, for those that report it.';
 CREATE TABLE holdfast.streams (
     id integer NOT NULL,
     tenant text NOT NULL COLLATE pg_catalog."C",
@@ -13891,6 +14807,17 @@ ALTER TABLE holdfast.pending_decisions ALTER COLUMN place ADD GENERATED ALWAYS A
     NO MAXVALUE
     CACHE 1
 );
+CREATE TABLE holdfast.remote_pulls (
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    worker text NOT NULL COLLATE pg_catalog."C",
+    request_id text NOT NULL COLLATE pg_catalog."C",
+    pulled_at timestamp with time zone DEFAULT now() NOT NULL,
+    job_ids uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    attempts integer[] DEFAULT '{}'::integer[] NOT NULL
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_delay='0');
+ALTER TABLE holdfast.remote_pulls OWNER TO holdfast_owner;
+COMMENT ON TABLE holdfast.remote_pulls IS 'What remote workers were given for a request id, for five minutes.';
 CREATE TABLE holdfast.repairs (
     kind text NOT NULL COLLATE pg_catalog."C",
     count bigint NOT NULL,
@@ -14175,6 +15102,8 @@ ALTER TABLE ONLY holdfast.permits
     ADD CONSTRAINT permits_pkey PRIMARY KEY (gate, slot);
 ALTER TABLE ONLY holdfast.ready
     ADD CONSTRAINT ready_pkey PRIMARY KEY (stream, rank, seq);
+ALTER TABLE ONLY holdfast.remote_pulls
+    ADD CONSTRAINT remote_pulls_pkey PRIMARY KEY (tenant, worker, request_id);
 ALTER TABLE ONLY holdfast.repairs
     ADD CONSTRAINT repairs_pkey PRIMARY KEY (kind);
 ALTER TABLE ONLY holdfast.schedule_fires
@@ -14225,6 +15154,7 @@ CREATE UNIQUE INDEX jobs_dedup ON holdfast.jobs USING btree (tenant, type, dedup
 CREATE INDEX jobs_of_tenant ON holdfast.jobs USING btree (tenant, id) WHERE (tenant <> 'default'::text);
 CREATE INDEX leases_expiry ON holdfast.leases USING btree (expires_at);
 CREATE INDEX parked_gate ON holdfast.parked USING btree (gate, stream, rank, seq);
+CREATE INDEX remote_pulls_age ON holdfast.remote_pulls USING btree (pulled_at);
 CREATE INDEX schedule_fires_jobs ON holdfast.schedule_fires USING btree (schedule_id, fire_at) WHERE (job_id IS NOT NULL);
 CREATE INDEX schedule_fires_missed ON holdfast.schedule_fires USING btree (schedule_id, missed_to) WHERE (missed_to IS NOT NULL);
 CREATE INDEX schedule_fires_old ON holdfast.schedule_fires USING btree (fire_at, schedule_id);
@@ -14333,6 +15263,7 @@ GRANT USAGE ON SCHEMA holdfast TO holdfast_api;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_worker;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_operator;
 GRANT USAGE ON SCHEMA holdfast TO holdfast_client;
+GRANT USAGE ON SCHEMA holdfast TO holdfast_remote;
 GRANT USAGE ON SCHEMA holdfast_views TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.accepted_payloads(types text[], known text[]) TO holdfast_api;
@@ -14415,6 +15346,8 @@ REVOKE ALL ON FUNCTION holdfast.check_lanes(lanes jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_limits(kind text, name text, changes text[], limit_count integer, rate_count integer, rate_seconds double precision, weight double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_payloads(types text[], payloads jsonb[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_query_size(tree jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_remote(tenant text, worker text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_remote_report(report jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
@@ -14526,6 +15459,8 @@ GRANT ALL ON FUNCTION holdfast.eligible_streams(types text[], queues text[], ten
 REVOKE ALL ON FUNCTION holdfast.end_bulk(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.end_probe(worker text, job_id uuid, attempt integer, tenant text, name text, begun_in bigint, succeeded boolean, error text) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.end_remote_probe(lease holdfast.leases, tenant text, type text, succeeded boolean, name text, error text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.end_with_error(lease holdfast.leases, tenant text, type text, failures integer, error jsonb, log text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.ended_attempts(job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.enlist(id text, host text, pid integer, version text, lanes jsonb, types text[], queues text[], tenants text[], definitions jsonb) FROM PUBLIC;
@@ -14594,6 +15529,8 @@ GRANT ALL ON FUNCTION holdfast.forget_idle_permits(after text[], max_rows intege
 REVOKE ALL ON FUNCTION holdfast.forget_message(id uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_permits(max_permits integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_permits(max_permits integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.forget_pulls(after text[], max_rows integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.forget_pulls(after text[], max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.forget_shapes() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.forget_streams(after text[], max_rows integer) TO holdfast_worker;
@@ -14622,6 +15559,7 @@ GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO hold
 GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_worker;
 GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_operator;
 GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_client;
+GRANT ALL ON FUNCTION holdfast.readable(moment timestamp with time zone) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.setting(name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told_interrupt(interrupt text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.get_jobs(job_ids uuid[], only_tenant text) FROM PUBLIC;
@@ -14649,10 +15587,14 @@ REVOKE ALL ON FUNCTION holdfast.has_open_failures(tenant text, fingerprint text)
 REVOKE ALL ON FUNCTION holdfast.headless_targets(max_targets integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.headless_targets(max_targets integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.highest(bound text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.hold_on(lease holdfast.leases, type text, seconds double precision, always boolean) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.interrupted(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.is_counting(counted holdfast.circuit_counts, circuit holdfast.circuits) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_dormant(state text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_erased(id uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_late(lease holdfast.leases, type text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.is_lost(worker holdfast.workers) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.is_maintained() FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.is_maintained() TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.is_moment(value text) FROM PUBLIC;
@@ -14690,6 +15632,7 @@ REVOKE ALL ON FUNCTION holdfast.json_fault(what text, value jsonb, most bigint, 
 REVOKE ALL ON FUNCTION holdfast.judge_circuit(tenant text, name text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judge_gathered(bulk holdfast.bulks, max_jobs integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.judged(origin uuid, ended timestamp with time zone, died timestamp with time zone) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.keep_log(job_id uuid, attempt integer, log text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keep_settings() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.keep_waiting(id uuid, only_tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.key_gates(job_type text, tenant text, payload jsonb) FROM PUBLIC;
@@ -14703,6 +15646,7 @@ GRANT ALL ON FUNCTION holdfast.lane_slots(only_tenant text) TO holdfast_operator
 REVOKE ALL ON FUNCTION holdfast.lapse(job_ids uuid[], patience double precision) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.last_cursor(job_id uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.last_cursor(job_id uuid) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.late_report(worker text, job_id uuid, attempt integer, report jsonb, final boolean, seq integer, job_state text, known holdfast.job_progress) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.lead(name text, candidate text, seconds double precision) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.leader_patience() FROM PUBLIC;
@@ -14918,6 +15862,36 @@ GRANT ALL ON FUNCTION holdfast.release_unheard(worker text, job_ids uuid[], clai
 REVOKE ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.release_unknown(worker text, job_ids uuid[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.remember_turns(memory jsonb, turns jsonb, load jsonb, running jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_backoff(type text, failures integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_beat(workers text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_beat(workers text[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_call_failed(lease holdfast.leases, tenant text, type text, name text, error text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_call_succeeded(lease holdfast.leases, tenant text, type text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_circuit_delay(tenant text, name text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_details(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_digest(report jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_directive(worker text, interrupt text, late boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_end(claimed_at timestamp with time zone, type text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_extend(tenants text[], workers text[], job_ids uuid[], attempts integer[], lengths double precision[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_extend(tenants text[], workers text[], job_ids uuid[], attempts integer[], lengths double precision[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_give(tenant text, worker text, request_id text, wish jsonb, quiet boolean, OUT job_ids uuid[], OUT attempts integer[], OUT repeated boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_kept(tenant text, worker text, request_id text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_news(job_ids uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_news(job_ids uuid[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_present(tenant text, worker text, types text[], queues text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_pull(tenants text[], workers text[], request_ids text[], wishes jsonb[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_pull(tenants text[], workers text[], request_ids text[], wishes jsonb[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_release(tenants text[], workers text[], job_ids uuid[], attempts integer[], reasons text[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) TO holdfast_remote;
+REVOKE ALL ON FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) FROM PUBLIC;
@@ -15048,6 +16022,7 @@ REVOKE ALL ON FUNCTION holdfast.take_away(ids uuid[], max_rows integer) FROM PUB
 REVOKE ALL ON FUNCTION holdfast.take_back(job_ids uuid[], fault text, message text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_entry(stream integer, priority integer, seq bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.take_permits(asked integer[], shares integer[], round integer, parties integer[], OUT streams integer[], OUT allowed integer[], OUT reach integer[], OUT gates text[], OUT slots integer[], OUT owners integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.take_report(tenant text, worker text, job_id uuid, attempt integer, report jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.taken_keys(types text[], payloads jsonb[], options jsonb[], tenant text, ids uuid[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_items(tenant text, job_id uuid, after bigint, max_items integer) TO holdfast_client;
@@ -15058,6 +16033,8 @@ REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, 
 GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.texts_of(list jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.timeout_of(type text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.told(by text, at timestamp with time zone, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.too_late_note(decision text, note text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.touch_keys(key_ids uuid[]) FROM PUBLIC;
@@ -15106,6 +16083,7 @@ GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_api;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_worker;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_client;
+GRANT SELECT ON TABLE holdfast.schema_steps TO holdfast_remote;
 GRANT SELECT ON TABLE holdfast_views.circuit_breakers TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast_views.dead_letter_jobs TO holdfast_operator;
 GRANT SELECT ON TABLE holdfast_views.job_attempts TO holdfast_operator;

@@ -49,8 +49,8 @@ READS = frozenset({
     "list_circuits", "list_controls", "list_failures", "list_fires", "list_jobs", "list_lanes", "list_queues",
     "list_schedules", "list_settings", "list_targets", "list_tenants", "list_types", "list_workers", "other_names",
     "other_shapes", "payload_limit", "payloads", "preview_bulk", "probe", "queue_depths", "ready_streams",
-    "search_jobs", "search_letters", "show_targets", "summaries", "tenant_items", "visible_jobs", "waiting_jobs",
-    "work_left", "worker_settings", "claims_ended", "count_repeats", "refused_intents",
+    "remote_news", "remote_repeats", "search_jobs", "search_letters", "show_targets", "summaries", "tenant_items",
+    "visible_jobs", "waiting_jobs", "work_left", "worker_settings", "claims_ended", "count_repeats", "refused_intents",
 })  # fmt: skip
 _CLOSE_SECONDS = 5.0
 _CHECK_SECONDS = 30.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 
 import asyncpg
@@ -20,7 +21,18 @@ from holdfast.errors import (
     TypeClosed,
 )
 
-__all__ = ["ANSWERED", "CONNECTION_FAULTS", "REPEATABLE", "never_sent", "refusal", "told_by_sqlstate", "translated"]
+__all__ = [
+    "ANSWERED",
+    "CONNECTION_FAULTS",
+    "REPEATABLE",
+    "never_sent",
+    "refused_intent",
+    "refused_request",
+    "told_by_sqlstate",
+    "translated",
+]
+
+_log = logging.getLogger("holdfast.store")
 
 #: A deadlock or a serialization failure: nothing was done, and the statement may be repeated.
 REPEATABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -89,7 +101,7 @@ def translated(fault: BaseException) -> HoldfastError:
     return told or HoldfastError(f"PostgreSQL answered with an error: {fault}")
 
 
-def refusal(sqlstate: str, text: str, constraint: str | None) -> HoldfastError:
+def refused_intent(sqlstate: str, text: str, constraint: str | None) -> HoldfastError:
     """The error for one that the engine has told of in an answer."""
     return _told(sqlstate, text, constraint or None) or HoldfastError(f"PostgreSQL answered with an error: {text}")
 
@@ -103,6 +115,20 @@ def told_by_sqlstate(fault: BaseException) -> HoldfastError | None:
     if told is None or isinstance(told, DatabaseUnavailable):
         return None
     return type(told)(f"{told} (the transaction is aborted: roll it back)")
+
+
+def refused_request(state: str, text: str, pointer: str | None) -> HoldfastError:
+    """The error for one of several requests in a statement that the engine itself has told apart.
+
+    `pointer` is the place in the request that the engine's own words are about.
+    """
+    told = _told(state, text, None) or HoldfastError(f"PostgreSQL answered with an error: {text}")
+    if isinstance(told, InvalidInput):
+        if not state.startswith("HF"):
+            _log.info("a request of a remote worker is refused: %s", text)
+            told = InvalidInput("a value cannot be stored")
+        told.pointer = pointer or None
+    return told
 
 
 def _cause(fault: BaseException) -> str:

@@ -47,11 +47,11 @@ class Lifeline:
         self._schema = config.schema
 
     @classmethod
-    async def open(cls, config: Config, worker: str | None = None) -> Lifeline:
+    async def open(cls, config: Config, worker: str | None = None, *, role: str = "worker") -> Lifeline:
         """Connect. Raises DatabaseUnavailable if that fails."""
         conn = await connect(
             config,
-            role="worker",
+            role=role,
             name="holdfast lifeline",
             direct=True,
             seconds=_STATEMENT_SECONDS,

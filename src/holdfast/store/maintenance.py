@@ -293,6 +293,10 @@ class MaintenanceStore:
         """Forget what became of old fire times."""
         return await self._walk("forget_fires", after, most)
 
+    async def forget_pulls(self, after: list[str] | None, most: int) -> Walked:
+        """Forget what pulls of remote workers were answered."""
+        return await self._walk("forget_pulls", after, most)
+
     async def _walk(self, statement: str, after: list[str] | None, most: int) -> Walked:
         row = await self._statements.row(statement, after, most)
         return Walked(row["mended"], row["reached"])

@@ -29,7 +29,7 @@ from holdfast.version import __version__
 
 __all__ = ["ROLES", "Plan", "migrate", "migration_sql", "missing_rights", "plan"]
 
-ROLES = ("owner", "api", "worker", "operator", "client")
+ROLES = ("owner", "api", "worker", "operator", "client", "remote")
 
 #: How long each try waits for a table that others use; statements that come later wait as well. No order of locks suits
 #: every statement (a list reads `jobs` before the view, a single job the view before `jobs`), so most tries end before

@@ -16,7 +16,7 @@ from holdfast.model.options import Intent
 from holdfast.model.provenance import provenance
 from holdfast.model.states import State, Status, public_status
 from holdfast.store.database import Session
-from holdfast.store.faults import refusal
+from holdfast.store.faults import refused_intent
 
 __all__ = ["Ended", "Keyed", "LeftOut", "PublicJob", "StoredItem", "TenancyStore"]
 
@@ -99,7 +99,7 @@ class TenancyStore:
     async def refused(self, intents: Sequence[Intent]) -> dict[int, HoldfastError]:
         """The intents that would be refused, by position, each with its error; nothing is recorded."""
         rows = await self._session.rows("refused_intents", *_columns(intents)[:-1])
-        return {row["item"] - 1: refusal(row["code"], row["message"], row["constraint"]) for row in rows}
+        return {row["item"] - 1: refused_intent(row["code"], row["message"], row["constraint"]) for row in rows}
 
     async def jobs(self, asked: Sequence[tuple[str, UUID]]) -> list[PublicJob]:
         """The jobs that exist among (tenant, id), in no order."""

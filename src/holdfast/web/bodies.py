@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import from_json
 from starlette.types import Message, Receive
 
@@ -98,6 +98,17 @@ async def _parsed_slowly(raw: bytes, model: type[_MODEL]) -> _MODEL:
 
 def _parsed(raw: bytes, model: type[_MODEL]) -> _MODEL:
     try:
+        return _read_as(raw, model)
+    except Problem as problem:
+        mend = getattr(model, "mended", None)
+        mended = mend(raw) if mend is not None and problem.code == "malformed-json" else None
+        if mended is None:
+            raise
+    return _read_as(mended, model)
+
+
+def _read_as(raw: bytes, model: type[_MODEL]) -> _MODEL:
+    try:
         if b"NaN" in raw or b"Infinity" in raw:
             from_json(raw, allow_inf_nan=False)  # the model would let them pass inside a payload
     except ValueError as fault:
@@ -163,7 +174,8 @@ def _told(error: dict[str, Any], model: type[BaseModel], within: str) -> dict[st
     detail = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
         detail += _meant(str(error["loc"][0]), model)
-    return {"pointer": within + "".join(f"/{part}" for part in error["loc"]), "detail": detail}
+    place = error["loc"][1:] if issubclass(model, RootModel) else error["loc"]  # a union names its part first
+    return {"pointer": within + "".join(f"/{part}" for part in place), "detail": detail}
 
 
 def _meant(name: str, model: type[BaseModel]) -> str:

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from holdfast.web.problems import CATALOGUE
 
-__all__ = ["body_of", "describe"]
+__all__ = ["also_described", "body_of", "describe"]
 
 _REF = "#/components/schemas/"
 #: The bodies that routes read themselves, by name.
@@ -69,7 +69,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
     schemas["Refused"] = {
         "type": "object",
         "title": "Refused",
-        "description": "A job of the batch that was not recorded.",
+        "description": "A part of the batch that was not recorded.",
         "required": ["problem"],
         "properties": {"problem": {"$ref": f"{_REF}Problem"}},
     }
@@ -91,7 +91,7 @@ def _add_problems(method: str, operation: dict[str, Any]) -> None:
         statuses |= {404}
     if "requestBody" in operation:
         statuses |= {400, 408, 413, 415, 422}
-    if operation.get("x-scope") == "submit" or "requests" in operation.get("tags", ()):
+    if operation.get("x-scope") in ("submit", "work") or "requests" in operation.get("tags", ()):
         statuses |= {409}
     with_state = any(parameter["name"] in _WITH_STATE for parameter in operation.get("parameters", ()))
     if method != "get" and (with_state or "schedules" in operation.get("tags", ())):
@@ -129,3 +129,9 @@ def body_of(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """The description of a body that its route reads itself."""
     _BODIES[model.__name__] = model
     return {"required": required, "content": {"application/json": {"schema": {"$ref": f"{_REF}{model.__name__}"}}}}
+
+
+def also_described(*models: type[BaseModel]) -> None:
+    """Describe shapes that others name without containing them."""
+    for model in models:
+        _BODIES[model.__name__] = model

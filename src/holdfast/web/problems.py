@@ -94,6 +94,11 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "too-slow": (408, "The body did not arrive within 30 seconds. Repeat the request."),
     "conflict": (409, "The request conflicts with the state of the job. Look at the job, then decide again."),
     "already-final": (409, "The job has ended and can no longer be changed."),
+    "lease-lost": (409, "The attempt no longer owns its job, and nothing was changed. Stop working on it."),
+    "already-reported": (
+        409,
+        "The worker has ended this attempt before, in another way; the detail says how. Nothing was changed.",
+    ),
     "queues-limit": (
         409,
         "The tenant uses as many combinations of queue and job type as it may. Use fewer names, or wait a day.",
@@ -228,6 +233,8 @@ def translated(error: HoldfastError, *, within: str = "") -> Problem:
             message = str(error) if public and _is_ours(error) else told(error)
             faults = error.faults if isinstance(error, InvalidPayload) else ()
             errors = [{"pointer": f"{within}/payload{place}", "detail": why} for place, why in faults]
+            if isinstance(error, InvalidInput) and error.pointer is not None:
+                errors.append({"pointer": f"{within}{error.pointer}", "detail": message})
             return Problem(status, "unavailable" if isinstance(error, NotOpen) else error.code, message, errors=errors)
     _log.error("a request failed", exc_info=error)
     return Problem(500, "internal", "The server failed; the error was logged.")

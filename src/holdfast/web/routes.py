@@ -45,6 +45,9 @@ from holdfast.web.ops.workers import ops_workers_router
 from holdfast.web.pages import pages_router
 from holdfast.web.problems import Problem, install_problems
 from holdfast.web.queries import QueriesMiddleware
+from holdfast.web.remote.leases import leases_router
+from holdfast.web.remote.pulls import pulls_router
+from holdfast.web.remote.reports import reports_router
 from holdfast.web.serving import CURRENT, Serving
 from holdfast.web.state import AppState
 from holdfast.web.steps import StepsMiddleware
@@ -131,6 +134,9 @@ def _routers() -> Sequence[APIRouter]:
         events_router(state),
         items_router(state),
         requests_router(state),
+        pulls_router(state),
+        reports_router(state),
+        leases_router(state),
         ops_jobs_router(state),
         ops_lineage_router(state),
         ops_failures_router(state),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import TypeVar
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 from uuid import UUID
 
 from fastapi import Request
@@ -23,7 +24,7 @@ from holdfast.web.health import Readiness
 from holdfast.web.metrics import Metrics
 from holdfast.web.problems import Problem
 
-__all__ = ["AppState"]
+__all__ = ["AppState", "gone"]
 
 T = TypeVar("T")
 #: How many callers may wait at a time, in streams and long polls, in one process: in all, and with one key. A tenant
@@ -31,6 +32,8 @@ T = TypeVar("T")
 #: A stream takes 40 KB of memory. The tokens that a key has issued have as many as the key, beside those, and one token
 #: has a few: so the visitor of a page takes them neither from the key nor from other pages.
 _WAITING, _WAITING_PER_KEY, _WAITING_PER_TOKEN = 4000, 500, 8
+#: How many calls of remote workers may wait; a tenant may have half of them, with one key or with many.
+_WORKERS = 5000
 
 
 class AppState:
@@ -43,6 +46,7 @@ class AppState:
         self._waiting: Counter[tuple[UUID | None, bool]] = Counter()  # with a key, or (True) with its tokens
         self._waiting_with_token: Counter[EventsToken] = Counter()
         self._waiting_of_tenant: Counter[str] = Counter()
+        self._workers_of_tenant: Counter[str] = Counter()  # whose calls wait
         #: Whether a load balancer should choose another server.
         self.leaving = False
 
@@ -91,6 +95,33 @@ class AppState:
             _count_down(self._waiting_with_token, caller.token)
         _count_down(self._waiting_of_tenant, caller.tenant)
 
+    async def unless_in_vain(self, request: Request, caller: Caller, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of work that waits; None if the caller has gone meanwhile, or the server is about to stop.
+
+        The work is canceled then. A problem as soon as the caller would not be let in any more.
+        """
+        if self._workers_of_tenant[caller.tenant] >= _WORKERS // 2:
+            work.close()
+            raise _too_many_open("The workers of this tenant", _WORKERS // 2)
+        if self._workers_of_tenant.total() >= _WORKERS:
+            work.close()
+            raise Problem(503, "unavailable", "Too many workers already wait for jobs.")
+        self._workers_of_tenant[caller.tenant] += 1
+        task = asyncio.ensure_future(work)
+        others = [
+            asyncio.ensure_future(other)
+            for other in (self._stop.wait(), gone(request), self.auth.until_refused(request, caller))
+        ]
+        try:
+            await asyncio.wait({task, *others}, return_when=asyncio.FIRST_COMPLETED)
+            if others[2].done():
+                await self.auth.look_again(request)
+            return task.result() if task.done() else None
+        finally:
+            _count_down(self._workers_of_tenant, caller.tenant)
+            for one in (task, *others):
+                one.cancel()
+
     async def changed(
         self,
         request: Request,
@@ -125,12 +156,12 @@ class AppState:
         """The job when it has ended, or as it stands when the time is over or nobody waits for it any more."""
         end = time.monotonic() + seconds
         self.begin_to_wait(caller)
-        gone = asyncio.ensure_future(_gone(request))
+        left_us = asyncio.ensure_future(gone(request))
         try:
-            while not (job.state.terminal or self.draining or gone.done()) and (left := end - time.monotonic()) > 0:
-                job = await self.changed(request, caller, job, left, unless=gone)
+            while not (job.state.terminal or self.draining or left_us.done()) and (left := end - time.monotonic()) > 0:
+                job = await self.changed(request, caller, job, left, unless=left_us)
         finally:
-            gone.cancel()
+            left_us.cancel()
             self.end_to_wait(caller)
         return job
 
@@ -150,7 +181,7 @@ def _too_many_open(whose: str, most: int) -> Problem:
     return Problem(429, "streams-limit", detail, headers={"Retry-After": "5"})
 
 
-async def _gone(request: Request) -> None:
+async def gone(request: Request) -> None:
     """Returns when the caller has closed the connection; whatever is still sent is dropped."""
     receive = unhurried(request.receive)
     while (await receive())["type"] != "http.disconnect":

@@ -242,6 +242,17 @@ class Execution:
             claimed, self._client, self._resources, self._transactions, send=self._send, breaker=self._circuits
         )
 
+    def _sync_context(self, claimed: Claimed, loop: asyncio.AbstractEventLoop) -> SyncContext:
+        return SyncContext(
+            claimed,
+            self._client,
+            self._resources,
+            lambda: loop,
+            self._transactions,
+            send=self._send,
+            breaker=self._circuits,
+        )
+
     def ended_in_its_thread(self, claimed: Claimed) -> Outcome | None:
         """How a handler in a thread ended without its blocked event loop knowing it; None if middleware must see it."""
         if not claimed.ends or self._middleware or claimed.noticed or claimed.late:
@@ -284,16 +295,7 @@ class Execution:
     ) -> Any:
         """Run a handler in a thread and wait until it returns, even past cancellation and timeout."""
         loop = asyncio.get_running_loop()
-        context = SyncContext(
-            claimed,
-            self._client,
-            self._resources,
-            lambda: loop,
-            self._transactions,
-            send=self._send,
-            breaker=self._circuits,
-        )
-        handler = partial(job_type.handler, context, **arguments)
+        handler = partial(job_type.handler, self._sync_context(claimed, loop), **arguments)
         call = partial(contextvars.copy_context().run, with_own_rounding, handler)
         encode = partial(self._encode, job_type)
         if claimed.claim.last_chance and self._starts is not None:

@@ -12,7 +12,7 @@ from holdfast.maintenance.duties.fingerprints import (
     OldLetters,
     Recovered,
 )
-from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetWorkers
+from holdfast.maintenance.duties.forgetting import ForgetPermits, ForgetPulls, ForgetWorkers
 from holdfast.maintenance.duties.permits import Permits
 from holdfast.maintenance.duties.promotion import Promotion
 from holdfast.maintenance.duties.reconciliation import Reconciliation
@@ -66,6 +66,7 @@ DUTIES: tuple[type[Duty], ...] = (
     ForgetFingerprints,
     ForgetWorkers,
     ForgetPermits,
+    ForgetPulls,
     ForgetStreams,
     RetireSchedules,
     ForgetFires,

@@ -1,4 +1,4 @@
-"""Forgets rows that nobody needs any more: silent workers, unused permits."""
+"""Forgets rows that nobody needs any more: silent workers, unused permits, answers to pulls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from holdfast.maintenance.duties.walks import Walk
 from holdfast.maintenance.duty import Duty, Next, Urgency
 from holdfast.store.maintenance import MaintenanceStore
 
-__all__ = ["ForgetPermits", "ForgetWorkers"]
+__all__ = ["ForgetPermits", "ForgetPulls", "ForgetWorkers"]
 
 
 class ForgetWorkers(Duty):
@@ -28,3 +28,11 @@ class ForgetPermits(Walk):
 
     name = "forget permits"
     step = staticmethod(MaintenanceStore.forget_idle_permits)
+
+
+class ForgetPulls(Walk):
+    """Forgets what pulls of remote workers were given: a repeat comes within five minutes."""
+
+    name = "forget pulls"
+    interval_seconds = 15.0
+    step = staticmethod(MaintenanceStore.forget_pulls)

@@ -280,8 +280,8 @@ as $$
       job.type = any (w.types) as knows,
       coalesce(job.queue = any (w.queues), true) as queue,
       coalesce(job.tenant = any (w.tenants), true) as tenant,
-      usable_slots(w.lanes, unserved.lane) > 0 as lane,
-      not w.draining as stays
+      w.kind = 'remote' or usable_slots(w.lanes, unserved.lane) > 0 as lane,
+      not w.draining and (w.kind <> 'remote' or w.quiet_at is null) as stays
     from live_workers() w
   ), counted as (
     select

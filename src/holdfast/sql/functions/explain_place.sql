@@ -24,12 +24,17 @@ declare
   whole  boolean := only_tenant is null;
 begin
   with host as (
-    select w.id, w.lanes, usable_slots(w.lanes, behind_others.lane) as slots
+    -- Remote workers have no slots: one that runs something counts as busy.
+    select w.id, w.lanes,
+      case w.kind
+        when 'remote' then greatest(1, (select count(*) from leases l where l.worker = w.id))::integer
+        else usable_slots(w.lanes, behind_others.lane)
+      end as slots
     from live_workers() w
     where job.type = any (w.types)
       and coalesce(job.queue = any (w.queues), true)
       and coalesce(job.tenant = any (w.tenants), true)
-      and not w.draining
+      and not w.draining and (w.kind <> 'remote' or w.quiet_at is null)
   ), claimed as (
     select l.worker, coalesce(t.lane, 'general') as lane, count(*) as jobs
     from leases l

@@ -272,7 +272,9 @@ begin
   ids := array(
     select s.id from schedules s where s.id > coalesce(after[1]::bigint, 0) order by s.id limit max_rows);
   if lead is not null and clock_is_known()
-    and exists (select from live_workers() w where w.started_at < now() - lead - interval '10 minutes') then
+    and exists (
+      select from live_workers() w
+      where w.kind = 'python' and w.started_at < now() - lead - interval '10 minutes') then
     for retired in
       update schedules s
       set retired_at = now(), look_at = null, next_fire_at = null

@@ -26,6 +26,8 @@ declare
     when 'RETRY_JITTER' then 'backoff_jitter'
     when 'CIRCUIT_FAILURE_THRESHOLD' then 'failure_threshold'
     when 'CIRCUIT_OPEN_SECONDS' then 'circuit_open'
+    when 'BACKOFF_BASE_SEC' then 'backoff_base'
+    when 'BACKOFF_MAX_SEC' then 'backoff_max'
   end;
   choices text[] := case name
     when 'VALIDATE_PAYLOADS' then array['refuse', 'warn', 'off']

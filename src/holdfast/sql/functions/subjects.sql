@@ -20,12 +20,22 @@ as $$
   from (select only_tenant is null or coalesce(pause.paused_tenant = only_tenant, false)) as own (known)
 $$;
 
--- Workers with a heartbeat within the last 15 seconds.
+-- Workers that live: those with a heartbeat within the last 15 seconds; remote ones, which may have nothing to say for
+-- longer, within the last 90.
 create or replace function live_workers() returns setof workers
 language sql stable
 set search_path from current
 as $$
-  select w.* from workers w where w.heartbeat_at between now() - interval '15 seconds' and now() + interval '5 seconds'
+  select w.* from workers w where not is_lost(w)
+$$;
+
+-- Whether a worker has been silent for too long.
+create or replace function is_lost(worker workers) returns boolean
+language sql stable
+as $$
+  select worker.heartbeat_at not between
+    now() - case when worker.kind = 'remote' then interval '90 seconds' else interval '15 seconds' end
+    and now() + interval '5 seconds'
 $$;
 
 -- The lanes: fast and general, and custom lanes that a job type, a live worker or a pause names.

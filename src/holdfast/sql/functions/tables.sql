@@ -35,6 +35,7 @@ comment on table payload_shapes is 'What handlers take, as their workers publish
 comment on table pending_decisions is 'What was accepted about jobs, and maintenance has not carried out yet.';
 comment on table permits is 'The permits of limits and rates, with the attempts that have them.';
 comment on table ready is 'Jobs that can be claimed now, in the order of their stream.';
+comment on table remote_pulls is 'What remote workers were given for a request id, for five minutes.';
 comment on table repairs is 'What was found inconsistent and mended, by kind; anything but zero is worth a look.';
 comment on table schedule_fires is 'What became of the fire times of schedules: one row each.';
 comment on table schedules is 'Schedules: when they fire, what they record, and the next fire time.';

@@ -178,3 +178,7 @@ select mended, reached from holdfast.forget_fires($1, $2);
 -- name: forget_bulks
 -- Forget bulk operations that ended long ago.
 select holdfast.forget_bulks($1);
+
+-- name: forget_pulls
+-- Forget what pulls of remote workers were answered long ago.
+select mended, reached from holdfast.forget_pulls($1::text[], $2);

@@ -1,0 +1,1 @@
+"""Remote workers: two reference workers, and the handlers that `holdfast conform` tries."""

@@ -1,0 +1,1 @@
+"""Workers in any language, over HTTP."""
