@@ -212,7 +212,7 @@ async def test_a_locked_row_fails_one_report_of_many(conn: asyncpg.Connection, c
     async with other.transaction():
         await other.execute("select from jobs where id = $1 for update", jobs[1][0])
         rows = await remote.fetch(
-            "select item, fault, verdict from remote_report($1, $2, $3, $4, $5)",
+            "select item, fault, verdict from remote_report($1, $2, $3, $4, $5) order by item",
             ["default"] * 3, [WORKER] * 3, [job[0] for job in jobs], [job[1] for job in jobs], ['{"done": true}'] * 3,
         )  # fmt: skip
     assert [(row["fault"], row["verdict"]) for row in rows] == [(None, "counted"), ("55P03", None), (None, "counted")]

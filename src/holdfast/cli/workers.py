@@ -36,7 +36,7 @@ def workers() -> None:
 def list_(tenant: str | None, limit: int, after: str | None, output: str) -> None:
     """List workers with their slots in use and the time since their last heartbeat.
 
-    A lost worker has not sent a heartbeat for 15 seconds. It is removed from the list after a day.
+    A lost worker has sent no heartbeat for 15 seconds (a remote worker: 90). It is removed from the list after a day.
     """
 
     async def look(ops: Operations) -> tuple[list[ListedWorker], Draining]:

@@ -326,7 +326,7 @@ as $$
     from (select r.stream from ready r limit 1000000) entry
     group by 1) line
   join streams s on s.id = line.stream
-  where not starts_with(s.type, 'holdfast.')
+  where not is_request(s.type)
   group by s.type
   order by 2 desc, 1
   limit 1000

@@ -27,7 +27,7 @@ where d.datname = current_database();
 with needed (relation, trigger) as (
   values ('jobs', 'guard_insert'), ('jobs', 'guard_update'), ('jobs', 'guard_delete'), ('jobs', 'guard_truncate'),
     ('jobs', 'guard_names'), ('jobs', 'note_created'), ('streams', 'guard_names'), ('streams', 'guard_delete'), ('streams', 'printable'),
-    ('settings', 'usable'),
+    ('settings', 'usable'), ('settings', 'kept'),
     ('jobs', 'secured_insert'), ('jobs', 'secured_update'), ('audit_log', 'audit_append_only'),
     ('controls', 'controls_begin_limit'), ('job_types', 'job_types_begin_limit')
   union all
