@@ -146,7 +146,7 @@ class Bounded(Heads):
     def end_of_data(self) -> bool:
         """The client sends no more. Returns whether the connection stays until that is answered."""
         under_way = next(iter(self._unanswered), None)
-        if self.drops or under_way is None or under_way.response_started or asks_to_wait(under_way.scope["headers"]):
+        if self.drops or under_way is None or under_way.response_started or asks_to_wait(under_way.scope):
             return False
         self._half_closed = self.loop.call_later(_HALF_CLOSED_SECONDS, self.transport.abort)
         self.cycle.message_event.set()  # the reader of the body asks again

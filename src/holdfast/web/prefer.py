@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from fastapi import Request, Response
 
 __all__ = ["applied", "asks_to_wait", "wanted_wait"]
 
 LONGEST_SECONDS = 60
+#: Calls of remote workers say in their bodies how long they wait.
+_WAITING_PATHS = ("/worker/pull", "/worker/extend")
 _WAIT = re.compile(r'(?:^|,)\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:;[^,]*)?(?=,|$)', re.IGNORECASE)
 
 
@@ -18,9 +21,11 @@ def wanted_wait(request: Request) -> int:
     return _wanted(request.headers.getlist("prefer"))
 
 
-def asks_to_wait(fields: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a request with these header fields wants to wait."""
-    return _wanted(value.decode("latin-1") for name, value in fields if name == b"prefer") > 0
+def asks_to_wait(scope: Mapping[str, Any]) -> bool:
+    """Whether a request may wait for long, so that its client has to stay connected."""
+    if scope["path"].endswith(_WAITING_PATHS):
+        return True
+    return _wanted(value.decode("latin-1") for name, value in scope["headers"] if name == b"prefer") > 0
 
 
 def _wanted(values: Iterable[str]) -> int:
