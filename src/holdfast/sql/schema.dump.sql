@@ -10429,7 +10429,7 @@ declare
   known workers;
 begin
   select w.* into known from workers w where w.id = worker;
-  if found and known.heartbeat_at between now() - interval '30 seconds' and now() + interval '5 seconds'
+  if found and known.heartbeat_at between now() - interval '45 seconds' and now() + interval '5 seconds'
     and known.types = remote_present.types and known.queues is not distinct from remote_present.queues then
     return known.quiet_at is not null;
   end if;
@@ -10536,8 +10536,12 @@ CREATE FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_
     AS $$
   select asked.place::integer
   from unnest(tenants, workers, request_ids) with ordinality as asked (tenant, worker, request_id, place)
-  cross join lateral remote_kept(asked.tenant, asked.worker, asked.request_id) kept
-  where kept.job_ids is not null
+  join remote_pulls p on p.tenant = asked.tenant and p.worker = asked.worker and p.request_id = asked.request_id
+  where p.pulled_at > now() - interval '5 minutes'
+    and exists (
+      select
+      from unnest(p.job_ids, p.attempts) as given (job_id, attempt)
+      join leases l on l.job_id = given.job_id and l.attempt = given.attempt and l.worker = asked.worker)
 $$;
 ALTER FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], request_ids text[]) IS 'Of these pulls, those whose request id was given jobs that their worker still owns.';
@@ -13255,7 +13259,10 @@ begin
   if final and error is null then
     perform remote_call_succeeded(lease, tenant, job.type);
   end if;
-  if seq is not null or report ? 'done_reason' or (final and known.attempt = attempt) then
+  -- One without a number (`/api/report_results`) gets the next one: it cannot be told from another report.
+  if seq is not null or report ?| array['items', 'cursor', 'progress', 'done_reason']
+    or (final and known.attempt = attempt)
+  then
     select r.* into counted
     from report(
       worker, job_id, attempt, coalesce(seq, case when known.attempt = attempt then upper(known.seqs)::integer end, 1),

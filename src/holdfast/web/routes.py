@@ -48,6 +48,7 @@ from holdfast.web.queries import QueriesMiddleware
 from holdfast.web.remote.leases import leases_router
 from holdfast.web.remote.pulls import pulls_router
 from holdfast.web.remote.reports import reports_router
+from holdfast.web.remote.scrapers import ScraperKeys, scrapers_router
 from holdfast.web.state import AppState
 from holdfast.web.steps import StepsMiddleware
 
@@ -116,6 +117,8 @@ def create_app(
         pages_router(),
     ):
         app.include_router(router)
+    if hf.config.pull_job_types:
+        app.include_router(scrapers_router(state))
     if guard is None:  # which is a dependency, and those are the framework's
         app.add_middleware(Probes, router=health, readiness=readiness)
         answer_directly(app, jobs, "submit")
@@ -131,6 +134,8 @@ def create_app(
     app.add_middleware(AnswersMiddleware, answers=state.answers)
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
     app.add_middleware(StepsMiddleware, steps=auth.steps, tenant_of=None if guarded else auth.tenant_of)
+    if hf.config.pull_job_types and hf.config.pull_job_key_header:
+        app.add_middleware(ScraperKeys, header=hf.config.pull_job_key_header)
 
     @lru_cache(maxsize=8)
     def description(below: str) -> bytes:
