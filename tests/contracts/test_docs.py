@@ -26,10 +26,11 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
-FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini))`")
+FILE = re.compile(r"`([\w/]+\.(?:py|toml|ini|mjs|sh))`")
 PYTEST = ("-q", "-p", "no:cacheprovider", *WITHOUT_OURS, "-W", "error")
-#: What a snippet may be. The first three are run or looked up; the others are only read.
-LANGUAGES = {"python", "sql", "console", "toml", "ini", "json", "text", "mermaid"}
+#: What a snippet may be. The first three are run or looked up, the next two by tests/e2e/test_remote_page.py; the
+#: others are only read.
+LANGUAGES = {"python", "sql", "console", "javascript", "sh", "toml", "ini", "json", "text", "mermaid"}
 
 
 def snippets(page: Path, language: str) -> list[tuple[str, str]]:

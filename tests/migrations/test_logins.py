@@ -80,7 +80,7 @@ async def test_a_login_that_may_not_create_roles_gets_the_statements_and_they_su
     with pytest.raises(SchemaError, match="may not create roles") as refusal:
         await migrate(stage.config())
     statements = [line.strip() for line in str(refusal.value).splitlines() if line.startswith("  ")]
-    assert len(statements) == 7
+    assert len(statements) == 8
     for statement in statements:
         await stage.admin.execute(statement)
     await migrate(stage.config())

@@ -65,13 +65,13 @@ async def test_the_sdk_and_the_reference_workers_pass(kind: str, monkeypatch: py
     monkeypatch.chdir(ROOT)
     judgements = await conform(command(kind))
     assert [one.trial for one in judgements] == [trial.name for trial in TRIALS]
-    assert not {one.trial: one.wrong for one in judgements if one.verdict != "passed"}
+    assert not {one.trial: one.wrong for one in judgements if one.mark != "passed"}
 
 
 async def test_a_worker_without_a_library_passes_what_wrong_ones_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     judgements = await conform(_wrong("right"), only=[trial for _, trial, _ in WRONG])
-    assert not {one.trial: one.wrong for one in judgements if one.verdict != "passed"}
+    assert not {one.trial: one.wrong for one in judgements if one.mark != "passed"}
 
 
 @pytest.mark.parametrize(("mode", "trial", "words"), WRONG, ids=[mode for mode, _, _ in WRONG])
@@ -80,7 +80,7 @@ async def test_what_a_worker_does_wrong_is_said(
 ) -> None:
     monkeypatch.chdir(ROOT)
     (judgement,) = await conform(_wrong(mode), only=[trial])
-    assert judgement.verdict == "failed"
+    assert judgement.mark == "failed"
     assert words in " ".join(judgement.wrong)
 
 
@@ -99,7 +99,7 @@ def test_the_command_judges_for_people_and_for_programs(monkeypatch: pytest.Monk
     done = CliRunner().invoke(holdfast, wrong)
     assert done.exit_code == 1
     told = json.loads(done.stdout)
-    assert (told["passed"], told["trials"][0]["verdict"]) == (False, "failed")
+    assert (told["passed"], told["trials"][0]["mark"]) == (False, "failed")
     right = ["conform", "--trial", "echo", "--trial", "items", "--", *_wrong("right")]
     done = CliRunner().invoke(holdfast, right)
     assert done.exit_code == 0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -291,3 +294,26 @@ async def test_a_worker_says_what_is_wrong_with_it() -> None:
 
 async def _any(ctx: Context) -> None:
     pass
+
+
+def test_a_worker_is_started_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(
+        "from holdfast.remote import RemoteWorker\n"
+        "worker = RemoteWorker('http://127.0.0.1:1', timeout=1)\n"
+        "@worker.job('any')\nasync def handler(ctx): pass\n"
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "holdfast.remote", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    assert "tasks:nobody is not a RemoteWorker" in run("tasks:nobody").stderr
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.remote", "tasks:worker"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    with process.stderr:
+        line = process.stderr.readline()
+        process.terminate()
+    assert "no jobs can be pulled" in line
+    assert process.wait(30) == 0

@@ -39,7 +39,7 @@ def conform(listen: str, key: str | None, trials: tuple[str, ...], output: str, 
             ready=lambda url, secret: None if command else echo(f"HOLDFAST_URL={url} HOLDFAST_KEY={secret}", err=True),
         )
     )
-    failed = sum(one.verdict == "failed" for one in judgements)
+    failed = sum(one.mark == "failed" for one in judgements)
     if output == "json":
         echo_json({"passed": not failed, "trials": [one.as_dict() for one in judgements]})
     elif output == "table":
@@ -48,7 +48,7 @@ def conform(listen: str, key: str | None, trials: tuple[str, ...], output: str, 
 
 
 def _tell(judgement: Judgement) -> None:
-    mark = {"passed": "ok", "failed": "WRONG"}.get(judgement.verdict, "-")
+    mark = {"passed": "ok", "failed": "WRONG"}.get(judgement.mark, "-")
     echo(f"{mark:<6} {judgement.trial:<17} {judgement.rule}")
     for fault in judgement.wrong:
         echo(f"{'':<7}{fault}")

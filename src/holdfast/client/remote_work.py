@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.key import Caller
 from holdfast.model.remote import LeaseAsk, LeaseTold, PullAsk, PullTold, PullWish, ReleaseAsk, ReportAsk, ReportTold
 from holdfast.store.database import Database
-from holdfast.store.remote import RemoteStore
+from holdfast.store.remote import News, RemoteStore
 from holdfast.store.remote_calls import Handed, remote_calls
 
 __all__ = ["PullAnswer", "RemoteWork", "worker_name"]
@@ -63,7 +63,7 @@ class RemoteWork:
         if request_id is not None and (earlier := self._pending.get((worker, request_id))) is not None:
             earlier.wake("replaced")
         told = await self._pulled(ask, wish, seconds)
-        drains = told.directive == "drain" or self._desk.bulletin.is_quiet(worker)
+        drains = not told.jobs and self._desk.bulletin.is_quiet(worker)
         return PullAnswer(
             PullTold(jobs=told.jobs, directive="drain" if drains else "continue", repeated=told.repeated),
             self._desk.bulletin.tell(worker),
@@ -124,7 +124,9 @@ class RemoteWork:
                     told = await self._claimed(ask, wish)
                     if waiter is not None:
                         self._desk.claimed(waiter)
-                    if told.jobs or told.directive == "drain":
+                    if told.directive == "drain":
+                        self._desk.bulletin.add([News(ask.worker, None, None, "drain")])
+                    if told.jobs:
                         return told
                 left = end - time.monotonic()
                 if left <= 0 or self._desk.bulletin.is_new(ask.worker):

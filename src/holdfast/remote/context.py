@@ -23,7 +23,7 @@ class RemoteContext(Context[Any]):
     """The handler's view of its own attempt, in a remote worker.
 
     Only `transaction` and `circuit` are missing: they need the database. To report that a circuit is open, raise
-    `CircuitOpen`.
+    `CircuitOpen`. `tenant` is empty, because it is the key's, and `failures` counts every attempt before this one.
     """
 
     #: Set by the worker: what records children.

@@ -16,8 +16,8 @@ from holdfast.worker.claimed import Claimed
 
 __all__ = ["Directive", "Held"]
 
-#: What an answer says is to become of a job: go on, or stop for this reason.
-Directive = Literal["continue", "cancel", "pause", "drain", "lost"]
+#: What an answer says is to become of a job: go on, or stop for this reason. Only our own clock says `lapsed`.
+Directive = Literal["continue", "cancel", "pause", "drain", "lost", "lapsed"]
 
 
 class Held(Claimed):
@@ -43,7 +43,8 @@ class Held(Claimed):
                 payload=_text(job["payload"]),
                 correlation_id=job["correlation_id"],
                 target=job.get("target"),
-                failures=job.get("failures") or 0,
+                # At most; the protocol does not tell how many attempts cost nothing.
+                failures=job.get("failures", job["attempt"] - 1),
                 max_attempts=job["max_attempts"],
                 ready_at=now,
                 claimed_at=now,
@@ -81,6 +82,11 @@ class Held(Claimed):
         if remaining_ms is not None:
             self.lease_end = elapsed() + remaining_ms / 1000
             self.lease_seconds = max(self.lease_seconds, remaining_ms / 1000)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the handler must stop because its lease is over, and another job of its target may have begun."""
+        return self.claim.target is not None and self.open and self.lease_end < elapsed()
 
     @property
     def is_due(self) -> bool:

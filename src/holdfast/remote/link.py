@@ -3,7 +3,8 @@
 1. Whatever a handler does to the worker's event loop, leases are renewed here, and reports are sent.
 2. A lease is renewed when less than half of it is left, several in one request.
 3. Somebody always listens: while jobs run and no pull waits, a waiting `extend` hears of a cancel or pause.
-4. A directive is obeyed once. Told jobs are left out of what waits, so that an answer that says it again is not waited
+4. A handler with a target is stopped when its lease is over by our own clock: the next job of the target may run.
+5. A directive is obeyed once. Told jobs are left out of what waits, so that an answer that says it again is not waited
    for in a circle; their leases are renewed until their handlers have ended.
 """
 
@@ -33,6 +34,8 @@ _LOOK_SECONDS, _WAIT_SECONDS = 0.25, 20
 _CALM_SECONDS, _REST_SECONDS = 0.05, 1.0
 #: How long one try of a renewal may take, and all tries together; then the leases are looked at again.
 _RENEWAL_SECONDS, _RENEWAL_PATIENCE = 5.0, 2.0
+#: How long a pull is repeated before somebody is told that the server is away.
+_PULL_PATIENCE = 5.0
 
 _log = logging.getLogger("holdfast")
 
@@ -54,9 +57,11 @@ class Link:
         self._transports = [
             Transport(url, key, timeout=timeout, patience=patience),
             Transport(url, key, timeout=min(timeout, _RENEWAL_SECONDS), patience=_RENEWAL_PATIENCE),
+            Transport(url, key, timeout=timeout, patience=min(patience, _PULL_PATIENCE)),
         ]
-        self._calls = WorkerCalls(self._transports[0], worker_id, patience=patience)
-        self._leases = WorkerCalls(self._transports[1], worker_id, patience=patience)
+        self._calls, self._leases, self._pulls = (
+            WorkerCalls(transport, worker_id, patience=patience) for transport in self._transports
+        )
         self._tell, self._drain = tell, drain
         self._held: dict[tuple[str, int], Held] = {}
         self._loop = asyncio.get_running_loop()
@@ -82,7 +87,7 @@ class Link:
         self._pulling = wait_sec > 0
         self._notice()
         try:
-            answer = await self._calls.pull(wait_sec, request_id=request_id, **asked)
+            answer = await self._pulls.pull(wait_sec, request_id=request_id, **asked)
         finally:
             self._pulling = False
             self._notice()
@@ -141,6 +146,9 @@ class Link:
             due = [held for held in self._held.values() if held.open and held.is_due]
             if due:
                 await self._extend(due)
+            for held in list(self._held.values()):
+                if held.is_over and held.obeyed == "continue":
+                    self._pass_on(held, "lapsed")
             await asyncio.sleep(min([_LOOK_SECONDS, *(held.lease_seconds / 8 for held in self._held.values())]))
 
     async def _listen(self) -> None:

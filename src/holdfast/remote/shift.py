@@ -279,7 +279,7 @@ class Shift:
 def _tell(held: Held, directive: Directive) -> None:
     """A job is told to stop."""
     if held.running:
-        held.stop("lease" if directive == "lost" else "pause" if directive == "pause" else "cancel")
+        held.stop("lease" if directive in ("lost", "lapsed") else "pause" if directive == "pause" else "cancel")
 
 
 def _tell_stuck(claimed: Claimed) -> None:

@@ -10360,6 +10360,7 @@ begin
   if job_ids is not null then
     perform serve_streams(array(select distinct l.stream from leases l where l.job_id = any (remote_give.job_ids)));
     perform remote_shorten(worker, job_ids);
+    select t.job_ids, t.attempts into job_ids, attempts from remote_trim(worker, job_ids, attempts) t;
   end if;
   if request_id is not null then
     if job_ids is null then
@@ -10628,6 +10629,32 @@ CREATE FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]
 $$;
 ALTER FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) IS 'Those of a tenant''s streams from which this can be claimed now: open ones with something ready.';
+CREATE FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  kept integer;
+begin
+  if cardinality(job_ids) > 1
+    and (select sum(pg_column_size(j.payload)) from jobs j where j.id = any (remote_trim.job_ids)) > 16384 then
+    select count(*) into kept
+    from (
+      select c.place, sum(octet_length(j.payload::text)) over (order by c.place) as bytes
+      from unnest(job_ids) with ordinality as c (job_id, place)
+      join jobs j on j.id = c.job_id) line
+    where line.place = 1 or line.bytes <= 4194304;
+    if kept < cardinality(job_ids) then
+      perform from hand_back(worker, job_ids[kept + 1:], attempts[kept + 1:], 'the answer to the pull would be too large');
+      job_ids := job_ids[:kept];
+      attempts := attempts[:kept];
+    end if;
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) IS 'Hand back the jobs of a pull whose payloads would make its answer too large: all of them together have 4 MiB at most, or it is only one.';
 CREATE FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) RETURNS TABLE(job_id uuid, attempt integer, lease_remaining double precision, interrupt text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -10765,7 +10792,8 @@ begin
       result_count = p.result_count + excluded.result_count,
       cursor = coalesce(excluded.cursor, p.cursor),
       last_progress_at = greatest(now(), p.last_progress_at + interval '1 microsecond'),
-      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end)
+      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end),
+      log_excerpt = case when p.attempt = excluded.attempt then p.log_excerpt end
   returning p.* into known;
   if ends = 'now' or (ends = 'at-target' and reached) then
     select c.state into job.state
@@ -13291,6 +13319,9 @@ begin
     from hold_on(lease, job.type, (report ->> 'extend_lease_sec')::double precision, false) h;
   else
     directive := remote_directive(worker, null, false);
+    if known.log_excerpt is not null then
+      update job_progress p set log_excerpt = null where p.job_id = take_report.job_id;  -- the attempt has it now
+    end if;
     if final then
       update job_attempts t
       set report_digest = remote_digest(report)
@@ -15669,6 +15700,7 @@ REVOKE ALL ON FUNCTION holdfast.remote_shorten(worker text, job_ids uuid[]) FROM
 REVOKE ALL ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.remote_stock(tenants text[], types text[], announced integer[], most integer) TO holdfast_remote;
 REVOKE ALL ON FUNCTION holdfast.remote_streams(tenant text, types text[], queues text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.remote_trim(worker text, INOUT job_ids uuid[], INOUT attempts integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.renew(worker text, job_ids uuid[], attempts integer[]) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.replace_heads(after text[], max_rows integer) FROM PUBLIC;

@@ -230,6 +230,7 @@ async def test_the_log_of_all_reports_is_kept_with_the_attempt(
     await remote.report(job, seq=1, items=items("a"), log="three")
     await remote.report(job, done=True, log="four" + "." * 9_990)
     told = await conn.fetchval("select log_excerpt from job_attempts")
+    assert await conn.fetchval("select log_excerpt from job_progress") is None
     assert len(told) == 10_000
     assert told.startswith("three\nfour")
 
@@ -262,3 +263,16 @@ async def test_unknown_fields_are_refused(remote: Remote) -> None:
         is_problem(await remote.call(verb, surplus=1, **body), 422, "invalid")
     refused = await remote.call("report", job_id="0" * 32, attempt=1, surplus=1)
     assert refused.json()["errors"][0]["pointer"] == "/surplus"
+
+
+async def test_an_attempt_has_its_own_log_only(hf: Holdfast, remote: Remote, conn: asyncpg.Connection) -> None:
+    ref = await hf.enqueue("work", {})
+    first = await remote.one()
+    await remote.report(first, seq=1, items=items("a"), log="of the first")
+    await expire(conn, ref.id)
+    await sweep(conn)
+    second = await remote.one()
+    await remote.report(second, seq=1, items=items("b"))
+    await remote.report(second, done=True, log="of the second")
+    rows = await conn.fetch("select log_excerpt from job_attempts order by attempt")
+    assert [row["log_excerpt"] for row in rows] == [None, "of the second"]

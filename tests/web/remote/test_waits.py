@@ -201,8 +201,10 @@ async def test_a_quiet_worker_is_told_to_drain_and_gets_nothing(
     await (await hf.operations()).workers.quiet("remote:open:w1", by="a test", note=None, by_key=None)
     assert (await waiting)["directive"] == "drain"
     await hf.enqueue("work", {})
-    told = await remote.good("pull", types=["work"])
+    began = time.monotonic()
+    told = await remote.good("pull", types=["work"], wait_sec=0.3)
     assert (told["jobs"], told["directive"]) == ([], "drain")
+    assert time.monotonic() - began > 0.29, "whoever was told, and comes again, waits"
     assert (await remote.report(job))["directive"] == "drain"
     assert (await remote.report(job, done=True))["state"] == "success"
     # Whoever comes back under this name after it was lost is another worker.

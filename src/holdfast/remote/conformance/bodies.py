@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["FIELDS", "faults_of"]
+__all__ = ["ERROR", "FIELDS", "ITEM", "LEASE", "faults_of"]
 
 Check = Callable[[Any], str | None]
 
@@ -60,9 +60,9 @@ def _either(*kinds: type) -> Check:
     return lambda value: None if isinstance(value, kinds) else f"must be {names}, not {type(value).__name__}"
 
 
-_LEASE = {"job_id": _text(100), "attempt": _number(1, 2**31 - 1)}
+LEASE = {"job_id": _text(100), "attempt": _number(1, 2**31 - 1)}
 _REPORT: Mapping[str, Check] = {
-    **_LEASE,
+    **LEASE,
     "seq": _number(1, 2**53),
     "items": _list(10_000, empty=True),
     "collection": _text(255),
@@ -75,7 +75,7 @@ _REPORT: Mapping[str, Check] = {
     "error": _either(str, dict),
     "log": _either(str),
 }
-_ERROR: Mapping[str, Check] = {
+ERROR: Mapping[str, Check] = {
     "kind": _one_of("retryable", "fatal", "hold", "snooze"),
     "message": _either(str),
     "type": _either(str),
@@ -83,7 +83,7 @@ _ERROR: Mapping[str, Check] = {
     "delay_sec": _number(0, 36_500 * 86_400, whole=False),
     "circuit": _text(200),
 }
-_ITEM: Mapping[str, Check] = {"key": _text(255), "data": _storable}
+ITEM: Mapping[str, Check] = {"key": _text(255), "data": _storable}
 _WORKER = {"worker_id": _text(100, visible=True)}
 _WAIT = {"wait_sec": _number(0, 60, whole=False)}
 
@@ -117,7 +117,7 @@ def faults_of(verb: str, body: dict[str, Any]) -> list[tuple[str, str]]:
     found = list(_members(body, FIELDS[verb], _NEEDED[verb], ""))
     if verb == "report":
         found += _report(body, "")
-    known = {**_LEASE, "lease_sec": _number(1, 3600, whole=False)} if verb == "extend" else _LEASE
+    known = {**LEASE, "lease_sec": _number(1, 3600, whole=False)} if verb == "extend" else LEASE
     for place, lease in enumerate(body.get("leases", ()) if not found else ()):
         found += _members(lease, known, ("job_id", "attempt"), f"/leases/{place}")
     return found
@@ -149,9 +149,11 @@ def _report(body: Any, where: str) -> Iterator[tuple[str, str]]:
         return
     if body.get("done") and body.get("error"):
         yield f"{where}/error", "done and error exclude each other"
+    if not body.get("done") and (body.get("result") is not None or body.get("done_reason") is not None):
+        yield f"{where}/done", "is missing: result and done_reason need it"
     if "seq" not in body and any(body.get(name) for name in ("items", "progress", "cursor")):
         yield f"{where}/seq", "is missing: items, progress and cursor need one, so that a repeat is known"
     if isinstance(body.get("error"), dict):
-        yield from _members(body["error"], _ERROR, ("kind", "message"), f"{where}/error")
+        yield from _members(body["error"], ERROR, ("kind", "message"), f"{where}/error")
     for place, item in enumerate(body["items"] if isinstance(body.get("items"), list) else ()):
-        yield from _members(item, _ITEM, ("data",), f"{where}/items/{place}")
+        yield from _members(item, ITEM, ("data",), f"{where}/items/{place}")

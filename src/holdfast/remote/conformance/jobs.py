@@ -1,4 +1,4 @@
-"""A job on the desk: its lease, what was reported for it, and how it ended."""
+"""A job on stage: its lease, what was reported for it, and how it ended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-__all__ = ["Job"]
+__all__ = ["TrialJob"]
 
 _GONE = "the job is somebody else's by now"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Job:
+class TrialJob:
     """One job."""
 
     type: str

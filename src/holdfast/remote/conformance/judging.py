@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from holdfast.errors import InvalidInput
-from holdfast.remote.conformance.desk import Desk
 from holdfast.remote.conformance.listening import listening
+from holdfast.remote.conformance.stage import Stage
 from holdfast.remote.conformance.trials import TRIALS, Trial, Wrong
 
 __all__ = ["Judgement", "conform"]
@@ -30,7 +30,7 @@ class Judgement:
 
     trial: str
     rule: str
-    verdict: Literal["passed", "failed", "not tried"]
+    mark: Literal["passed", "failed", "not tried"]
     wrong: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,17 +99,17 @@ async def conform(
     if unknown := [name for name in only if name not in known]:
         raise InvalidInput(f"there is no trial {unknown[0]!r}; there are {', '.join(known)}")
     key = key or f"hf_conform_{secrets.token_hex(16)}"
-    desk, judgements = Desk(key), list[Judgement]()
-    async with listening(host, port, desk.answer) as url:
+    stage, judgements = Stage(key), list[Judgement]()
+    async with listening(host, port, stage.answer) as url:
         ready(url, key)
         worker = _Worker(command, {**os.environ, "HOLDFAST_URL": url, "HOLDFAST_KEY": key})
         async with _started(worker):
             for trial in TRIALS:
                 if only and trial.name not in only:
                     continue
-                judgements.append(await _judged(desk, worker, trial, by_hand=not command))
+                judgements.append(await _judged(stage, worker, trial, by_hand=not command))
                 tell(judgements[-1])
-                if judgements[-1].verdict == "failed" or trial.end_it or desk.draining is not None:
+                if judgements[-1].mark == "failed" or trial.end_it or stage.draining is not None:
                     await worker.start()
     return judgements
 
@@ -123,39 +123,39 @@ async def _started(worker: _Worker) -> AsyncIterator[None]:
         await worker.kill()
 
 
-async def _judged(desk: Desk, worker: _Worker, trial: Trial, *, by_hand: bool) -> Judgement:
-    desk.clear()
-    judgement = Judgement(trial=trial.name, rule=trial.rule, verdict="passed")
+async def _judged(stage: Stage, worker: _Worker, trial: Trial, *, by_hand: bool) -> Judgement:
+    stage.clear()
+    judgement = Judgement(trial=trial.name, rule=trial.rule, mark="passed")
     if trial.end_it is not None and by_hand:
-        return Judgement(trial=trial.name, rule=trial.rule, verdict="not tried", wrong=("nobody knows its process",))
+        return Judgement(trial=trial.name, rule=trial.rule, mark="not tried", wrong=("nobody knows its process",))
     try:
-        await _ready(desk, worker)
+        await _ready(stage, worker)
         if trial.try_it is not None:
-            await trial.try_it(desk)
+            await trial.try_it(stage)
         if trial.end_it is not None:
-            await trial.end_it(desk, worker.terminate)
+            await trial.end_it(stage, worker.terminate)
     except Wrong as wrong:
-        desk.wrong.append(str(wrong))
-    if desk.wrong:
-        judgement = Judgement(trial=trial.name, rule=trial.rule, verdict="failed", wrong=tuple(desk.wrong))
+        stage.wrong.append(str(wrong))
+    if stage.wrong:
+        judgement = Judgement(trial=trial.name, rule=trial.rule, mark="failed", wrong=tuple(stage.wrong))
     return judgement
 
 
-async def _ready(desk: Desk, worker: _Worker) -> None:
+async def _ready(stage: Stage, worker: _Worker) -> None:
     """Wait until the worker asks for jobs."""
-    before = len(desk.calls)
+    before = len(stage.calls)
 
     def asks() -> bool:
-        return desk.listeners > 0 or any(call.verb == "pull" for call in desk.calls[before:])
+        return stage.listeners > 0 or any(call.verb == "pull" for call in stage.calls[before:])
 
     seconds = _READY_SECONDS if before else _START_SECONDS
-    await desk.until(lambda: asks() or worker.exit_code is not None or desk.wrong, seconds)
-    if desk.wrong:
+    await stage.until(lambda: asks() or worker.exit_code is not None or stage.wrong, seconds)
+    if stage.wrong:
         raise Wrong("could not be tried further")
     if worker.exit_code is not None:
         raise Wrong(f"ended by itself, with the code {worker.exit_code}")
     if not asks():
         raise Wrong(f"asked for no job (POST /worker/pull) within {seconds:g} s")
-    missing = {"conform.echo", "conform.items", "conform.slow", "conform.fail"} - desk.types
+    missing = {"conform.echo", "conform.items", "conform.slow", "conform.fail"} - stage.types
     if missing:
         raise Wrong(f"has no handler for {', '.join(sorted(missing))}: its pulls did not name them")

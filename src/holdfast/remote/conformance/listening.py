@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-__all__ = ["Asked", "Reply", "listening"]
+__all__ = ["Incoming", "Reply", "listening"]
 
 _MOST_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Incoming:
     """One request."""
 
     method: str
@@ -35,7 +35,7 @@ class Reply:
     lost: bool = False
 
 
-Answer = Callable[[Asked], Awaitable[Reply]]
+Answer = Callable[[Incoming], Awaitable[Reply]]
 
 
 @contextlib.asynccontextmanager
@@ -95,7 +95,7 @@ async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answe
     return asked.headers.get("connection", "").lower() != "close"
 
 
-async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Asked | None:
+async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Incoming | None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, path, _ = head[0].split(" ", 2)
     headers = {
@@ -111,4 +111,4 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> A
         await reader.readline()
     else:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Asked(method=method, path=path, headers=headers, body=body)
+    return Incoming(method=method, path=path, headers=headers, body=body)

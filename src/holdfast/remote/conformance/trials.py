@@ -1,6 +1,6 @@
 """The trials: one situation each, in which a worker must do the right thing.
 
-A trial puts jobs of four types on the desk, whose handlers the tested worker has (`docs/protocol.md`):
+A trial puts jobs of four types on stage, whose handlers the tested worker has (`docs/protocol.md`):
 
 - `conform.echo`: the result is the payload.
 - `conform.items` {count, page}: item number N has the key "item-N" and the data {"n": N}; they are reported in pages,
@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.remote.conformance.desk import Call, Desk, Trouble
-from holdfast.remote.conformance.jobs import Job
+from holdfast.remote.conformance.jobs import TrialJob
 from holdfast.remote.conformance.listening import Reply
+from holdfast.remote.conformance.stage import Stage, Trouble, WorkerCall
 
 __all__ = ["TRIALS", "Terminate", "Trial", "Wrong"]
 
@@ -40,41 +40,41 @@ class Trial:
 
     name: str
     rule: str
-    try_it: Callable[[Desk], Awaitable[None]] | None = None
+    try_it: Callable[[Stage], Awaitable[None]] | None = None
     #: Ends the worker's process.
-    end_it: Callable[[Desk, Terminate], Awaitable[None]] | None = None
+    end_it: Callable[[Stage, Terminate], Awaitable[None]] | None = None
 
 
-async def _ended(desk: Desk, job: Job, seconds: float, instead: str = "") -> None:
+async def _ended(stage: Stage, job: TrialJob, seconds: float, instead: str = "") -> None:
     """Wait until a job has ended as it should."""
-    if not await desk.until(lambda: job.ended or desk.wrong, seconds):
+    if not await stage.until(lambda: job.ended or stage.wrong, seconds):
         pulled = "and never ran its job" if job.attempt == 0 else "and the job never ended"
         raise Wrong(instead or f"was given {seconds:g} s {pulled}")
 
 
-async def _done(desk: Desk, job: Job, seconds: float = _SOON, instead: str = "") -> None:
-    await _ended(desk, job, seconds, instead)
+async def _done(stage: Stage, job: TrialJob, seconds: float = _SOON, instead: str = "") -> None:
+    await _ended(stage, job, seconds, instead)
     if job.ended and job.state != "success":
         raise Wrong(f"ended {job.type} with {_how(job)}, and not with `done`")
 
 
-def _how(job: Job) -> str:
+def _how(job: TrialJob) -> str:
     if job.final is None:
         return "a release"
     error = job.final.get("error")
     return f"the error {error!r:.200}" if error else "done"
 
 
-async def _running(desk: Desk, job: Job) -> None:
-    if not await desk.until(lambda: job.attempt, _SOON):
+async def _running(stage: Stage, job: TrialJob) -> None:
+    if not await stage.until(lambda: job.attempt, _SOON):
         raise Wrong(f"did not pull {job.type}")
 
 
-def _items(desk: Desk, count: int = 6, **more: Any) -> Job:
-    return desk.offer("conform.items", {"count": count, "page": 2}, **more)
+def _items(stage: Stage, count: int = 6, **more: Any) -> TrialJob:
+    return stage.offer("conform.items", {"count": count, "page": 2}, **more)
 
 
-def _all_stored(job: Job, count: int) -> None:
+def _all_stored(job: TrialJob, count: int) -> None:
     wanted = {f"item-{n}": {"n": n} for n in range(count)}
     if job.items != wanted:
         lost = sorted(wanted.keys() - job.items.keys())
@@ -82,43 +82,43 @@ def _all_stored(job: Job, count: int) -> None:
         raise Wrong(what)
 
 
-def _with_items(call: Call) -> bool:
+def _with_items(call: WorkerCall) -> bool:
     return any(one.get("items") for one in [call.body, *call.body.get("reports", ())])
 
 
-def _final(call: Call) -> bool:
+def _final(call: WorkerCall) -> bool:
     return any(one.get("done") for one in [call.body, *call.body.get("reports", ())])
 
 
-async def _echo(desk: Desk) -> None:
+async def _echo(stage: Stage) -> None:
     payload: dict[str, Any] = {
         "value": {"text": _TEXT, "list": [1, 2.5, -3, True, None, []], "": {"0": "a key that looks like a number"}}
     }
-    job = desk.offer("conform.echo", payload)
-    await _done(desk, job)
+    job = stage.offer("conform.echo", payload)
+    await _done(stage, job)
     result = None if job.final is None else job.final.get("result")
     if job.ended and result != payload:
         raise Wrong(f"answered another result than the payload: {result!r:.300}")
 
 
-async def _in_order(desk: Desk) -> None:
-    job = _items(desk)
-    await _done(desk, job)
+async def _in_order(stage: Stage) -> None:
+    job = _items(stage)
+    await _done(stage, job)
     _all_stored(job, 6)
     if job.cursor != 6:
         raise Wrong(f"reported no cursor with its items: the last one was {job.cursor!r}, and not 6")
 
 
-async def _resumed(desk: Desk) -> None:
-    job = _items(desk, cursor=4, items={f"item-{n}": {"n": n} for n in range(4)})
-    await _done(desk, job)
+async def _resumed(stage: Stage) -> None:
+    job = _items(stage, cursor=4, items={f"item-{n}": {"n": n} for n in range(4)})
+    await _done(stage, job)
     _all_stored(job, 6)
 
 
-async def _failed(desk: Desk) -> None:
+async def _failed(stage: Stage) -> None:
     for kind in ("fatal", "retryable"):
-        job = desk.offer("conform.fail", {"kind": kind, "message": _TEXT})
-        await _ended(desk, job, _SOON)
+        job = stage.offer("conform.fail", {"kind": kind, "message": _TEXT})
+        await _ended(stage, job, _SOON)
         error = None if job.final is None else job.final.get("error")
         if error is None:
             raise Wrong(f"ended conform.fail with {_how(job)}, and not with an error")
@@ -129,80 +129,84 @@ async def _failed(desk: Desk) -> None:
             raise Wrong(f"changed the message of an error: {message!r:.200}")
 
 
-async def _lost_pull(desk: Desk) -> None:
-    desk.trouble.append(Trouble(verb="pull", lose_answer=True))
-    job = desk.offer("conform.echo", {"value": 1}, lease=60)
-    await _done(
-        desk,
-        job,
-        _RECOVERY,
-        "did not repeat a pull with its request_id when the answer was lost: the job waits until its lease is over",
-    )
+async def _lost_pull(stage: Stage) -> None:
+    stage.trouble.append(lost := Trouble(verb="pull", lose_answer=True))
+    job = stage.offer("conform.echo", {"value": 1}, lease=60)
+    await stage.until(lambda: job.ended or stage.wrong or _pulled_anew(stage, lost), _RECOVERY)
+    if not job.ended:
+        raise Wrong("did not repeat a pull with its request_id when the answer was lost: the job waits for its lease")
 
 
-async def _lost_report(desk: Desk) -> None:
-    desk.trouble.append(Trouble(verb="report", lose_request=True, about=_with_items, times=2))
-    job = _items(desk)
-    await _done(desk, job, _RECOVERY, "gave up its job when a report was not answered, and said nothing of it")
+def _pulled_anew(stage: Stage, lost: Trouble) -> bool:
+    if lost.met is None:
+        return False
+    pulls = [call for call in stage.calls if call.verb == "pull" and call.at > lost.met.at]
+    return bool(pulls) and pulls[0].body.get("request_id") != lost.met.body.get("request_id")
+
+
+async def _lost_report(stage: Stage) -> None:
+    stage.trouble.append(Trouble(verb="report", lose_request=True, about=_with_items, times=2))
+    job = _items(stage)
+    await _done(stage, job, _RECOVERY, "gave up its job when a report was not answered, and said nothing of it")
     _all_stored(job, 6)
 
 
-async def _lost_answer(desk: Desk) -> None:
-    desk.trouble.append(Trouble(verb="report", lose_answer=True, about=_with_items))
-    desk.trouble.append(final := Trouble(verb="report", lose_answer=True, about=_final))
-    job = _items(desk)
-    await _done(desk, job, _RECOVERY)
+async def _lost_answer(stage: Stage) -> None:
+    stage.trouble.append(Trouble(verb="report", lose_answer=True, about=_with_items))
+    stage.trouble.append(final := Trouble(verb="report", lose_answer=True, about=_final))
+    job = _items(stage)
+    await _done(stage, job, _RECOVERY)
     _all_stored(job, 6)
-    if not await desk.until(lambda: desk.wrong or _repeated(desk, final), _RECOVERY):
+    if not await stage.until(lambda: stage.wrong or _repeated(stage, final), _RECOVERY):
         raise Wrong("did not repeat its last report when the answer was lost: it cannot know that it arrived")
 
 
-def _repeated(desk: Desk, trouble: Trouble) -> bool:
+def _repeated(stage: Stage, trouble: Trouble) -> bool:
     met = trouble.met
     return met is not None and any(
-        call.at > met.at and call.jobs & met.jobs for call in desk.calls if call.verb == "report"
+        call.at > met.at and call.jobs & met.jobs for call in stage.calls if call.verb == "report"
     )
 
 
-async def _errors(desk: Desk) -> None:
+async def _errors(stage: Stage) -> None:
     later = {"Retry-After": "1"}
     for status in (500, 503):
         headers = later if status == 503 else {}
-        desk.trouble.append(Trouble(verb="pull", reply=Reply(status=status, headers=headers)))
-    desk.offer("conform.echo", {"value": "so that a pull that waits is answered"})
-    if not await desk.until(lambda: desk.wrong or all(not one.times for one in desk.trouble), _RECOVERY):
+        stage.trouble.append(Trouble(verb="pull", reply=Reply(status=status, headers=headers)))
+    stage.offer("conform.echo", {"value": "so that a pull that waits is answered"})
+    if not await stage.until(lambda: stage.wrong or all(not one.times for one in stage.trouble), _RECOVERY):
         raise Wrong("stopped pulling when a pull was answered with 500 or 503")
     for status in (502, 429, 503):
         headers = later if status == 429 else {}
         problem = {"type": "/problems/overload", "code": "overload", "title": "later", "status": status}
         reply = Reply(status=status, headers=headers, body=None if status == 502 else problem)
-        desk.trouble.append(Trouble(verb="report", reply=reply))
-    job = _items(desk, lease=30)
-    await _done(desk, job, _RECOVERY, "gave up its job when reports were answered with 502, 429 and 503")
+        stage.trouble.append(Trouble(verb="report", reply=reply))
+    job = _items(stage, lease=30)
+    await _done(stage, job, _RECOVERY, "gave up its job when reports were answered with 502, 429 and 503")
     _all_stored(job, 6)
 
 
-async def _slow_answers(desk: Desk) -> None:
+async def _slow_answers(stage: Stage) -> None:
     for verb in ("report", "extend"):
-        desk.trouble.append(Trouble(verb=verb, delay=2.0))
-    job = _items(desk, lease=5)
-    await _done(desk, job, _RECOVERY)
+        stage.trouble.append(Trouble(verb=verb, delay=2.0))
+    job = _items(stage, lease=5)
+    await _done(stage, job, _RECOVERY)
     _all_stored(job, 6)
 
 
-async def _extended(desk: Desk) -> None:
-    job = desk.offer("conform.slow", {"seconds": 4}, lease=2.0)
-    await _running(desk, job)
-    await desk.until(lambda: job.ended or job.lapsed or (not job.owned and job.lapsed), _SOON)
+async def _extended(stage: Stage) -> None:
+    job = stage.offer("conform.slow", {"seconds": 4}, lease=2.0)
+    await _running(stage, job)
+    await stage.until(lambda: job.ended or job.lapsed or (not job.owned and job.lapsed), _SOON)
     if job.lapsed:
         how = "never extended its lease" if not job.extended else "extended its lease too late"
         raise Wrong(f"{how}: a lease of 2 s was over while its handler still ran")
-    await _done(desk, job)
+    await _done(stage, job)
 
 
-async def _lost_by_report(desk: Desk) -> None:
-    job = _items(desk, lose_after=1)
-    await _done(desk, job, _SOON, "did not pull any more after it had lost a lease")
+async def _lost_by_report(stage: Stage) -> None:
+    job = _items(stage, lose_after=1)
+    await _done(stage, job, _SOON, "did not pull any more after it had lost a lease")
     if job.attempt < 2:
         raise Wrong("went on with a job whose lease it had lost")
     if job.starts[1] != 2 or job.progress > 6:
@@ -210,26 +214,26 @@ async def _lost_by_report(desk: Desk) -> None:
     _all_stored(job, 6)
 
 
-async def _lost_by_extend(desk: Desk) -> None:
-    job = desk.offer("conform.slow", {"seconds": 3}, lease=2.0)
-    await _running(desk, job)
+async def _lost_by_extend(stage: Stage) -> None:
+    job = stage.offer("conform.slow", {"seconds": 3}, lease=2.0)
+    await _running(stage, job)
     job.state = "elsewhere"
-    desk.stir()
-    if not await desk.until(lambda: job.lost_to or desk.wrong, 3.5):
+    stage.stir()
+    if not await stage.until(lambda: job.lost_to or stage.wrong, 3.5):
         raise Wrong("never extended its lease, and so did not hear that it was lost")
-    await desk.until(lambda: desk.wrong, 3.5)
-    late = [call for call in desk.calls if call.verb == "report" and job.id in call.jobs]
+    await stage.until(lambda: stage.wrong, 3.5)
+    late = [call for call in stage.calls if call.verb == "report" and job.id in call.jobs]
     if late:
         raise Wrong("ignored that its lease was lost (`owned: false`), and reported the job all the same")
 
 
-async def _stopped(desk: Desk, directive: str) -> None:
-    job = desk.offer("conform.slow", {"seconds": 40}, lease=6.0)
-    await _running(desk, job)
-    await desk.until(lambda: False, 0.5)
+async def _stopped(stage: Stage, directive: str) -> None:
+    job = stage.offer("conform.slow", {"seconds": 40}, lease=6.0)
+    await _running(stage, job)
+    await stage.until(lambda: False, 0.5)
     job.interrupt, began = directive, time.monotonic()
-    desk.stir()
-    if not await desk.until(lambda: job.ended or desk.wrong, 8.0):
+    stage.stir()
+    if not await stage.until(lambda: job.ended or stage.wrong, 8.0):
         heard = "it was told" if job.told else "it never asked"
         raise Wrong(f"ran past a {directive}: 8 s later its job still ran, and {heard}")
     if job.lapsed:
@@ -238,58 +242,58 @@ async def _stopped(desk: Desk, directive: str) -> None:
         raise Wrong(f"ended only {(job.ended or began) - job.told:.1f} s after it had been told to {directive}")
 
 
-async def _canceled(desk: Desk) -> None:
-    await _stopped(desk, "cancel")
+async def _canceled(stage: Stage) -> None:
+    await _stopped(stage, "cancel")
 
 
-async def _paused(desk: Desk) -> None:
-    await _stopped(desk, "pause")
+async def _paused(stage: Stage) -> None:
+    await _stopped(stage, "pause")
 
 
-async def _enough(desk: Desk) -> None:
-    job = _items(desk, count=10, target_count=4)
-    await _done(desk, job)
-    await desk.until(lambda: desk.wrong, 1.0)
+async def _enough(stage: Stage) -> None:
+    job = _items(stage, count=10, target_count=4)
+    await _done(stage, job)
+    await stage.until(lambda: stage.wrong, 1.0)
     if len(job.items) > 4:
         raise Wrong("went on after its job had ended (`owned: false`), because it had as many items as were wanted")
 
 
-async def _bad_item(desk: Desk) -> None:
-    job = _items(desk, count=4, bad_item="item-2")
-    await desk.until(lambda: job.ended or desk.wrong or len(job.refused) > 3, _SOON)
+async def _bad_item(stage: Stage) -> None:
+    job = _items(stage, count=4, bad_item="item-2")
+    await stage.until(lambda: job.ended or stage.wrong or len(job.refused) > 3, _SOON)
     if len(job.refused) > 3 and len(set(job.refused)) == 1:
         raise Wrong("repeated a report that was refused (422) as it was, again and again")
-    if not job.ended and not desk.wrong:
+    if not job.ended and not stage.wrong:
         raise Wrong("said nothing more of a job whose report was refused (422)")
     if job.state == "success" and "item-3" not in job.items:
         raise Wrong("dropped a whole report because one of its items was refused, and said that the job was done")
 
 
-async def _idle(desk: Desk) -> None:
-    await desk.until(lambda: desk.wrong, 3.0)
+async def _idle(stage: Stage) -> None:
+    await stage.until(lambda: stage.wrong, 3.0)
 
 
-async def _drained(desk: Desk) -> None:
-    job = desk.offer("conform.slow", {"seconds": 2}, lease=3.0)
-    await _running(desk, job)
-    desk.draining = time.monotonic()
-    desk.stir()
-    await _done(desk, job, _SOON, "did not end the job that it ran when it was told to drain")
-    await desk.until(lambda: desk.wrong, 2.0)
+async def _drained(stage: Stage) -> None:
+    job = stage.offer("conform.slow", {"seconds": 2}, lease=3.0)
+    await _running(stage, job)
+    stage.draining = time.monotonic()
+    stage.stir()
+    await _done(stage, job, _SOON, "did not end the job that it ran when it was told to drain")
+    await stage.until(lambda: stage.wrong, 2.0)
 
 
-async def _terminated(desk: Desk, terminate: Terminate) -> None:
-    job = desk.offer("conform.slow", {"seconds": 2}, lease=3.0)
-    await _running(desk, job)
-    await desk.until(lambda: False, 0.5)
+async def _terminated(stage: Stage, terminate: Terminate) -> None:
+    job = stage.offer("conform.slow", {"seconds": 2}, lease=3.0)
+    await _running(stage, job)
+    await stage.until(lambda: False, 0.5)
     began = time.monotonic()
     code = await terminate(_SOON)
     if code is None:
         raise Wrong(f"had not ended {_SOON:g} s after SIGTERM")
     if not job.ended:
         raise Wrong("ended at SIGTERM with a job in hand: it neither finished it nor handed it back (/worker/release)")
-    fresh = {call.body.get("request_id") for call in desk.calls if call.verb == "pull" and call.at < began}
-    later = [call for call in desk.calls if call.verb == "pull" and call.at > began + 0.3]
+    fresh = {call.body.get("request_id") for call in stage.calls if call.verb == "pull" and call.at < began}
+    later = [call for call in stage.calls if call.verb == "pull" and call.at > began + 0.3]
     if [call for call in later if call.body.get("request_id") not in fresh or not call.body.get("request_id")]:
         raise Wrong("pulled again after SIGTERM")
 

@@ -105,6 +105,7 @@ begin
   if job_ids is not null then
     perform serve_streams(array(select distinct l.stream from leases l where l.job_id = any (remote_give.job_ids)));
     perform remote_shorten(worker, job_ids);
+    select t.job_ids, t.attempts into job_ids, attempts from remote_trim(worker, job_ids, attempts) t;
   end if;
   if request_id is not null then
     if job_ids is null then
@@ -170,6 +171,33 @@ as $$
   left join job_types t on t.name = j.type
   left join job_progress p on p.job_id = l.job_id
   order by asked.place
+$$;
+
+-- Hand back the jobs of a pull whose payloads would make its answer too large: all of them together have 4 MiB at most, or
+-- it is only one.
+create or replace function remote_trim(worker text, inout job_ids uuid[], inout attempts integer[])
+language plpgsql
+set search_path from current
+as $$
+#variable_conflict use_column
+declare
+  kept integer;
+begin
+  if cardinality(job_ids) > 1
+    and (select sum(pg_column_size(j.payload)) from jobs j where j.id = any (remote_trim.job_ids)) > 16384 then
+    select count(*) into kept
+    from (
+      select c.place, sum(octet_length(j.payload::text)) over (order by c.place) as bytes
+      from unnest(job_ids) with ordinality as c (job_id, place)
+      join jobs j on j.id = c.job_id) line
+    where line.place = 1 or line.bytes <= 4194304;
+    if kept < cardinality(job_ids) then
+      perform from hand_back(worker, job_ids[kept + 1:], attempts[kept + 1:], 'the answer to the pull would be too large');
+      job_ids := job_ids[:kept];
+      attempts := attempts[:kept];
+    end if;
+  end if;
+end
 $$;
 
 -- Shorten leases that were claimed just now for longer than their job may run.

@@ -130,6 +130,9 @@ begin
     from hold_on(lease, job.type, (report ->> 'extend_lease_sec')::double precision, false) h;
   else
     directive := remote_directive(worker, null, false);
+    if known.log_excerpt is not null then
+      update job_progress p set log_excerpt = null where p.job_id = take_report.job_id;  -- the attempt has it now
+    end if;
     if final then
       update job_attempts t
       set report_digest = remote_digest(report)

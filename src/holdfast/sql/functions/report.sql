@@ -94,7 +94,8 @@ begin
       result_count = p.result_count + excluded.result_count,
       cursor = coalesce(excluded.cursor, p.cursor),
       last_progress_at = greatest(now(), p.last_progress_at + interval '1 microsecond'),
-      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end)
+      done_reason = coalesce(excluded.done_reason, case when p.attempt = excluded.attempt then p.done_reason end),
+      log_excerpt = case when p.attempt = excluded.attempt then p.log_excerpt end
   returning p.* into known;
 
   if ends = 'now' or (ends = 'at-target' and reached) then

@@ -1,6 +1,6 @@
 """The server's side of the worker protocol, in memory: jobs, leases, reports, and what a worker must not do with them.
 
-Trials put jobs on the desk (`offer`), ask for trouble (`trouble`), and wait for what comes of it (`until`). What is
+Trials put jobs on stage (`offer`), ask for trouble (`trouble`), and wait for what comes of it (`until`). What is
 wrong whatever the trial is noted in `wrong` as soon as it is seen.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast.remote.conformance.bodies import faults_of
-from holdfast.remote.conformance.jobs import Job
-from holdfast.remote.conformance.listening import Asked, Reply
+from holdfast.remote.conformance.jobs import TrialJob
+from holdfast.remote.conformance.listening import Incoming, Reply
 
-__all__ = ["Call", "Desk", "Refused", "Trouble"]
+__all__ = ["Refused", "Stage", "Trouble", "WorkerCall"]
 
 #: Beyond these, a worker that is told nothing pulls too often.
 _MOST_PULLS, _WINDOW_SECONDS = 30, 3.0
@@ -43,18 +43,18 @@ class Trouble:
 
     verb: str
     #: To which requests. The answer of a pull is lost only if it has jobs.
-    about: Callable[[Call], bool] = lambda _: True
+    about: Callable[[WorkerCall], bool] = lambda _: True
     times: int = 1
     reply: Reply | None = None
     lose_request: bool = False
     lose_answer: bool = False
     delay: float = 0.0
     #: The request that met it last.
-    met: Call | None = None
+    met: WorkerCall | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class WorkerCall:
     """One request, understood."""
 
     verb: str
@@ -71,20 +71,20 @@ class Call:
         }
 
 
-class Desk:
+class Stage:
     """One server, for one worker at a time."""
 
     def __init__(self, key: str) -> None:
         self._key = key
-        self.jobs: dict[str, Job] = {}
-        self.calls: list[Call] = []
+        self.jobs: dict[str, TrialJob] = {}
+        self.calls: list[WorkerCall] = []
         self.wrong: list[str] = []
         self.trouble: list[Trouble] = []
         #: Since when the worker is told to drain.
         self.draining: float | None = None
         self.types: set[str] = set()
         self._worker_id: str | None = None
-        self._requests: dict[str, list[tuple[Job, int]]] = {}
+        self._requests: dict[str, list[tuple[TrialJob, int]]] = {}
         self._waiting: dict[str, asyncio.Event] = {}
         self._not_before: dict[str, tuple[float, str]] = {}
         self._idle: deque[float] = deque()
@@ -101,9 +101,9 @@ class Desk:
             self.wrong.append(fault)
             self.stir()
 
-    def offer(self, job_type: str, payload: dict[str, Any], *, lease: float = 10.0, **more: Any) -> Job:
-        """Put a job on the desk."""
-        job = Job(type=job_type, payload=payload, lease=lease, **more)
+    def offer(self, job_type: str, payload: dict[str, Any], *, lease: float = 10.0, **more: Any) -> TrialJob:
+        """Put a job on stage."""
+        job = TrialJob(type=job_type, payload=payload, lease=lease, **more)
         self.jobs[job.id] = job
         self.stir()
         return job
@@ -139,7 +139,7 @@ class Desk:
         except TimeoutError:
             pass
 
-    async def answer(self, asked: Asked) -> Reply:
+    async def answer(self, asked: Incoming) -> Reply:
         """Answer a request."""
         try:
             call = self._understood(asked)
@@ -166,7 +166,7 @@ class Desk:
             return reply
         return Reply(lost=True) if self._meets(call, answered=True) else reply
 
-    def _meets(self, call: Call, *, answered: bool) -> Trouble | None:
+    def _meets(self, call: WorkerCall, *, answered: bool) -> Trouble | None:
         """The trouble that a request runs into, before or after it was answered."""
         for one in self.trouble:
             if one.verb == call.verb and one.times and one.lose_answer == answered and one.about(call):
@@ -175,7 +175,7 @@ class Desk:
                 return one
         return None
 
-    def _understood(self, asked: Asked) -> Call:
+    def _understood(self, asked: Incoming) -> WorkerCall:
         match = _PATH.fullmatch(asked.path)
         if match is None or asked.method != "POST":
             self.note(f"asked for {asked.method} {asked.path}, which is not one of the four routes of workers")
@@ -201,14 +201,14 @@ class Desk:
             errors = [{"pointer": pointer, "detail": fault} for pointer, fault in faults]
             raise Refused(422, "invalid", "the body is not valid", errors=errors)
         self._judge_name(body["worker_id"])
-        return Call(verb=verb, body=body, at=time.monotonic())
+        return WorkerCall(verb=verb, body=body, at=time.monotonic())
 
     def _judge_name(self, worker_id: str) -> None:
         if self._worker_id not in (None, worker_id):
             self.note(f"called itself {worker_id!r} after {self._worker_id!r}: the name stays while the process lives")
         self._worker_id = worker_id
 
-    def _judge_patience(self, call: Call) -> None:
+    def _judge_patience(self, call: WorkerCall) -> None:
         not_before, told = self._not_before.pop(call.verb, (0.0, ""))
         if call.at < not_before - 0.1:
             early = not_before - call.at
@@ -324,7 +324,7 @@ class Desk:
         return "continue" if self.draining is None else "drain"
 
 
-def _lease(job: Job | None, lease: dict[str, Any]) -> dict[str, Any]:
+def _lease(job: TrialJob | None, lease: dict[str, Any]) -> dict[str, Any]:
     owned = job is not None and job.owned_in(lease["attempt"])
     answer: dict[str, Any] = {"job_id": lease["job_id"], "attempt": lease["attempt"], "owned": owned}
     if job is None or not owned:
