@@ -164,27 +164,27 @@ async def stored(hf: Holdfast, conn: asyncpg.Connection, count: int, size: int =
     return str(ref.id)
 
 
-NDJSON = {"Accept": "application/x-ndjson"}
+NDJSON = {"format": "ndjson"}
 
 
 async def test_an_export_has_every_item_line_by_line_as_pages_have_them(
     client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection
 ) -> None:
     address = f"/jobs/{await stored(hf, conn, 2500)}/items"
-    export = await client.get(address, headers=NDJSON)
+    export = await client.get(address, params=NDJSON)
     assert export.headers["content-type"].startswith("application/x-ndjson")
     lines = [json.loads(line) for line in export.text.splitlines()]
     assert [line["key"] for line in lines] == [str(n) for n in range(1, 2501)]
     page = (await client.get(address, params={"limit": 10})).json()
     assert lines[:10] == page["items"]
-    rest = await client.get(address, params={"cursor": page["nextCursor"], "limit": 995}, headers=NDJSON)
+    rest = await client.get(address, params={"cursor": page["nextCursor"], "limit": 995} | NDJSON)
     assert [json.loads(line) for line in rest.text.splitlines()] == lines[10:1005]
-    nothing = await client.get(f"/jobs/{await submitted(client, jobType='x')}/items", headers=NDJSON)
+    nothing = await client.get(f"/jobs/{await submitted(client, jobType='x')}/items", params=NDJSON)
     assert (nothing.status_code, nothing.text) == (200, "")
     state = client._transport.app.state.holdfast  # type: ignore[attr-defined]
     assert not state._waiting_of_tenant
     assert not state.answers._held
-    is_problem(await client.get(f"/jobs/{uuid4()}/items", headers=NDJSON), 404, "not-found")
+    is_problem(await client.get(f"/jobs/{uuid4()}/items", params=NDJSON), 404, "not-found")
 
 
 async def test_an_export_ends_when_its_key_does(
@@ -201,7 +201,7 @@ async def test_an_export_ends_when_its_key_does(
     transport = httpx.ASGITransport(client._transport.app)  # type: ignore[attr-defined]
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as other:
         with pytest.raises(RuntimeError, match="response already started"):
-            await other.get(f"/jobs/{job}/items", headers=NDJSON)
+            await other.get(f"/jobs/{job}/items", params=NDJSON)
     assert not state._waiting_of_tenant
     assert not state.answers._held
 
@@ -211,5 +211,5 @@ async def test_exports_count_as_streams(
 ) -> None:
     address = f"/jobs/{await stored(hf, conn, 1)}/items"
     monkeypatch.setattr(web_state, "_WAITING", 0)
-    is_problem(await client.get(address, headers=NDJSON), 503, "unavailable")
+    is_problem(await client.get(address, params=NDJSON), 503, "unavailable")
     assert (await client.get(address)).status_code == 200

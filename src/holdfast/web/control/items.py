@@ -1,13 +1,13 @@
 """`GET /jobs/{jobId}/items`: the items of a job, page by page, also while it stores more; or all of them, line by line.
 
-With `Accept: application/x-ndjson` the answer is a stream of all items, an object in each line, read page by page, so
+With `?format=ndjson` the answer is a stream of all items, an object in each line, read page by page, so
 that its length costs no memory. It is complete if its end arrives: if something goes wrong, the connection is cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -33,6 +33,7 @@ _PAGE, _LARGEST_PAGE = 100, 1000
 Limit = Annotated[
     int | None, Query(ge=1, le=_LARGEST_PAGE, description="the most that a page (100 if not given) or the export has")
 ]
+Format = Annotated[Literal["json", "ndjson"], Query(description="`ndjson`: all items, one per line, as a stream")]
 Cursor = Annotated[str | None, Query(max_length=40, description="`nextCursor` of the previous page")]
 
 
@@ -49,11 +50,17 @@ def items_router(state: AppState) -> APIRouter:
         openapi_extra=secured("read"),
     )
     async def items(
-        request: Request, job_id: str, limit: Limit = None, cursor: Cursor = None, caller: Caller = may_read
+        request: Request,
+        job_id: str,
+        *,
+        limit: Limit = None,
+        cursor: Cursor = None,
+        format: Format = "json",  # noqa: A002 - the parameter's name
+        caller: Caller = may_read,
     ) -> Response:
         control = await state.control()
         job, after = job_id_of(job_id), number_of(cursor, highest=2**63 - 1)
-        exports = _NDJSON in request.headers.get("accept", "").lower()
+        exports = format == "ndjson"
         await state.answers.take(request)
         size = limit or (_LARGEST_PAGE if exports else _PAGE)
         found, more = await control.items(caller, job, after=after, limit=size)

@@ -16,6 +16,7 @@ from holdfast.model.remote import PullWish
 from holdfast.web.auth import secured
 from holdfast.web.bodies import read_body
 from holdfast.web.description import body_of
+from holdfast.web.fields import also_read
 from holdfast.web.problems import Problem
 from holdfast.web.proofs import key_field
 from holdfast.web.remote.scraper_shapes import (
@@ -92,6 +93,7 @@ class ScraperKeys:
 
     def __init__(self, app: ASGIApp, header: str) -> None:
         self._app, self._header = app, header.lower().encode()
+        also_read(header)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
