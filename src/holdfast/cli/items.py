@@ -29,7 +29,7 @@ _LARGEST_ID = 2**63 - 1
 @click.command()
 @click.argument("job_id", metavar="ID", type=click.UUID)
 @click.option("--collection", help="Only items of this collection.")
-@click.option("--limit", type=Whole(1, 10**9), help="How many at most.  [default: 100 in a table, otherwise all]")
+@click.option("--limit", type=Whole(1, 10**9), help="How many at most; if not given, 100 in a table, else all.")
 @click.option("--after", type=Whole(0, _LARGEST_ID), metavar="NUMBER", help="Start after this item, for the next page.")
 @output_option
 def items(job_id: UUID, collection: str | None, limit: int | None, after: int | None, output: str) -> None:
