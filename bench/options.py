@@ -70,6 +70,11 @@ class Options:
         return self._count(6000, 20_000, least=200)
 
     @property
+    def remote_jobs(self) -> int:
+        """How many jobs are pulled over HTTP."""
+        return self._count(10_000, 40_000, least=500)
+
+    @property
     def backlog(self) -> int:
         """Other jobs in line, or scheduled."""
         return self._count(100_000, 1_000_000, least=1000)
