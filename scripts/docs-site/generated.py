@@ -38,6 +38,7 @@ NAMES = (
 MODULES = (
     ("events", "Events", ("holdfast.telemetry.events",)),
     ("integrations", "Integrations", ("holdfast.integrations",)),
+    ("remote", "Workers over HTTP", ("holdfast.remote.worker",)),
     ("testing", "Testing", ("holdfast_pytest", "holdfast.testing")),
 )
 

@@ -221,9 +221,10 @@ async def test_a_blocked_event_loop_keeps_its_leases(app: Holdfast, served: str)
 
 
 @pytest.mark.usefixtures("maintained")
+@pytest.mark.parametrize("slots", [1, 8], ids=["all slots busy", "a pull waits"])
 @pytest.mark.parametrize("kind", ["async", "thread"])
-async def test_a_cancel_reaches_a_handler_at_once(app: Holdfast, served: str, kind: str) -> None:
-    worker = RemoteWorker(served)
+async def test_a_cancel_reaches_a_handler_at_once(app: Holdfast, served: str, kind: str, slots: int) -> None:
+    worker = RemoteWorker(served, slots=slots)
     began, heard = asyncio.Event(), list[float]()
     loop = asyncio.get_running_loop()
 
@@ -269,6 +270,43 @@ async def test_a_drain_hands_back_what_does_not_end_in_time(app: Holdfast, serve
     found = await app.get(job)
     assert (found.state, found.failures) == ("queued", 0)
     assert [attempt.outcome for attempt in await app.attempts(job.id)] == ["released"]
+
+
+async def test_a_report_that_is_refused_concerns_its_own_job_only(app: Holdfast, served: str) -> None:
+    worker = RemoteWorker(served, slots=20)
+    ready, waiting = asyncio.Event(), 0
+
+    @worker.job("report")
+    async def report(ctx: Context, length: int) -> None:
+        nonlocal waiting
+        waiting += 1
+        if waiting == 20:
+            ready.set()
+        await ready.wait()  # so that they share requests
+        await ctx.items([{"key": "k" * length, "data": 1}])
+
+    jobs = [await app.enqueue("report", {"length": 300 if n == 7 else 10}) for n in range(20)]
+    await asyncio.wait_for(worker.run(burst=True), 60)
+    states = [(await app.get(job)).state for job in jobs]
+    assert states == ["retry" if n == 7 else "success" for n in range(20)]
+    assert "/items/0/key" in str((await app.get(jobs[7])).last_error)
+
+
+async def test_a_worker_that_is_told_to_be_quiet_finishes_and_ends(app: Holdfast, served: str) -> None:
+    worker = RemoteWorker(served, worker_id="loud")
+    began = asyncio.Event()
+
+    @worker.job("work")
+    async def work(ctx: Context) -> None:
+        began.set()
+        await asyncio.sleep(1)
+
+    job = await app.enqueue("work")
+    task = asyncio.create_task(worker.run())
+    await asyncio.wait_for(began.wait(), 20)
+    await (await app.operations()).workers.quiet("remote:open:loud", by="a test")
+    await asyncio.wait_for(task, 30)
+    assert (await app.get(job)).state == "success"
 
 
 async def test_a_key_that_is_not_valid_ends_the_worker(app: Holdfast, served: str) -> None:

@@ -88,6 +88,30 @@ async def test_of_two_final_reports_one_counts(conn: asyncpg.Connection, connect
     assert await offences(conn) == []
 
 
+async def test_of_two_equal_pulls_both_get_the_same_jobs(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
+    sessions = [await connect_as("remote") for _ in range(3)]
+    wish = json.dumps({"types": ["work"], "max": 2, "lease_sec": 60})
+    for number in range(ROUNDS):
+        for _ in range(6):
+            await enqueue(conn)
+        answers = await asyncio.gather(
+            *(
+                session.fetch(
+                    "select fault, job_id, attempt from remote_pull(array['default'], array[$1], array[$2],"
+                    " array[$3::text::jsonb])",
+                    WORKER,
+                    f"r{number}",
+                    wish,
+                )
+                for session in sessions
+            )
+        )
+        given = [sorted((row["job_id"], row["attempt"]) for row in rows if row["fault"] is None) for rows in answers]
+        assert len(given[0]) == 2
+        assert given[0] == given[1] == given[2]
+    assert await conn.fetchval("select count(*) from leases") == 2 * ROUNDS
+
+
 async def test_a_report_against_a_cancel(conn: asyncpg.Connection, connect_as: ConnectAs) -> None:
     async def cancel(other: asyncpg.Connection, job_id: UUID) -> None:
         await request(other, "cancel", job_id)
@@ -188,7 +212,7 @@ async def test_a_locked_row_fails_one_report_of_many(conn: asyncpg.Connection, c
     async with other.transaction():
         await other.execute("select from jobs where id = $1 for update", jobs[1][0])
         rows = await remote.fetch(
-            "select item, fault, verdict from remote_report($1, $2, $3, $4, $5)",
+            "select item, fault, verdict from remote_report($1, $2, $3, $4, $5) order by item",
             ["default"] * 3, [WORKER] * 3, [job[0] for job in jobs], [job[1] for job in jobs], ['{"done": true}'] * 3,
         )  # fmt: skip
     assert [(row["fault"], row["verdict"]) for row in rows] == [(None, "counted"), ("55P03", None), (None, "counted")]

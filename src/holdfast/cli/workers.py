@@ -34,7 +34,7 @@ def workers() -> None:
 def list_(tenant: str | None, limit: int, after: str | None, output: str) -> None:
     """List workers with their slots in use, and how long ago each was heard of.
 
-    A lost worker was not heard of for 15 seconds. It is forgotten after a day.
+    A lost worker was not heard of for 15 seconds, or 90 if it is a remote one. It is forgotten after a day.
     """
     found = asked(lambda ops: ops.workers.list(tenant=tenant, after=after, limit=limit))
     print_records([_row(worker) if output == "table" else asdict(worker) for worker in found], _COLUMNS, output)

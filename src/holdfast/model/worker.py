@@ -44,7 +44,8 @@ class Quiet:
 class ListedWorker:
     """A worker, its slots, and the jobs that it runs: the oldest hundred of `running`.
 
-    None means all queues or tenants. `lost`: without a heartbeat in the last 15 seconds; it is forgotten after a day.
+    None means all queues or tenants. `lost`: without a heartbeat in the last 15 seconds, or 90 for a remote one; it is
+    forgotten after a day.
     """
 
     worker: str

@@ -43,6 +43,10 @@ CREATE FUNCTION holdfast.accepted_payloads(types text[], known text[]) RETURNS T
     from live_workers() w
     cross join lateral unnest(w.types) as served (type)
     where not w.draining and served.type = any (accepted_payloads.types)
+      -- Remote workers publish nothing. What Python workers publish holds for them, too, as long as one lives: a key of one
+      -- tenant must not end a check that all tenants rely on.
+      and (w.kind = 'python' or not exists (
+        select from live_workers() p where p.kind = 'python' and not p.draining and served.type = any (p.types)))
   ), last as (
     select distinct on (s.type) s.type, s.digest
     from payload_shapes s
@@ -10552,8 +10556,16 @@ CREATE FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids u
     SET lock_timeout TO '250ms'
     AS $$
 #variable_conflict use_column
+declare
+  plain integer[] := settle_plain(tenants, workers, job_ids, attempts, reports);
 begin
+  return query
+  select p.place, null::text, null::text, null::text, 'counted', 'success', false,
+    remote_directive(workers[p.place], null, false), null::timestamptz, null::double precision, 0::bigint, 0::bigint,
+    null::text
+  from unnest(plain) as p (place);
   for position in 1 .. coalesce(cardinality(workers), 0) loop
+    continue when position = any (plain);
     begin
       return query
       select position, null::text, null::text, null::text, t.*
@@ -12351,6 +12363,90 @@ end
 $$;
 ALTER FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) IS 'Record any ending except success, for callers that were checked: lock and drop the leases, decide, move, log.';
+CREATE FUNCTION holdfast.settle_plain(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  party   record;
+  settled integer[] := '{}';
+begin
+  if exists (select from circuits) then
+    return settled;  -- successes count there
+  end if;
+  for party in
+    select r.tenant, r.worker, array_agg(r.job_id order by r.job_id) as ids,
+      array_agg(r.attempt order by r.job_id) as numbers, array_agg(r.report order by r.job_id) as reports,
+      array_agg(r.place order by r.job_id) as places
+    from (
+      select r.tenant, r.worker, r.job_id, r.attempt, r.report::jsonb as report, r.place::integer as place,
+        count(*) over (partition by r.job_id) as times
+      from unnest(tenants, workers, job_ids, attempts, reports) with ordinality
+        as r (tenant, worker, job_id, attempt, report, place)) r
+    where r.times = 1 and r.tenant <> '' and starts_with(r.worker, 'remote:')
+      and r.report - 'result' = '{"done": true}'
+    group by r.tenant, r.worker
+    order by 1, 2
+  loop
+    begin
+      settled := settled || settle_plainly(
+        party.tenant, party.worker, party.ids, party.numbers, party.reports, party.places);
+    exception
+      when lock_not_available or deadlock_detected or serialization_failure or program_limit_exceeded or check_violation
+        or sqlstate 'HF001' or sqlstate 'HF002' or data_exception or statement_too_complex then
+        null;  -- each of them by itself
+    end;
+  end loop;
+  return settled;
+end
+$$;
+ALTER FUNCTION holdfast.settle_plain(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.settle_plain(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) IS 'Settle the plain successes among reports.';
+CREATE FUNCTION holdfast.settle_plainly(tenant text, worker text, job_ids uuid[], attempts integer[], reports jsonb[], places integer[]) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  ids     uuid[];
+  numbers integer[];
+  results jsonb[];
+  digests bytea[];
+  found   integer[];
+begin
+  select array_agg(own.job_id order by own.place), array_agg(own.attempt order by own.place),
+    array_agg(own.report -> 'result' order by own.place), array_agg(remote_digest(own.report) order by own.place),
+    array_agg(places[own.place] order by own.place)
+  into ids, numbers, results, digests, found
+  from (
+    select a.job_id, a.attempt, a.report, a.place
+    from unnest(job_ids, attempts, reports) with ordinality as a (job_id, attempt, report, place)
+    join leases l on l.job_id = a.job_id and l.attempt = a.attempt and l.worker = settle_plainly.worker
+    join jobs j on j.id = l.job_id and j.tenant = settle_plainly.tenant and j.state = 'running'
+    where not exists (select from job_progress p where p.job_id = a.job_id)
+    order by a.place
+    for update of l skip locked
+    for no key update of j skip locked) own;
+  if ids is null then
+    return '{}';
+  end if;
+  perform from complete(worker, ids, numbers, results);
+  update job_attempts t
+  set report_digest = ended.digest
+  from unnest(ids, numbers, digests) as ended (job_id, attempt, digest)
+  where t.job_id = ended.job_id and t.attempt = ended.attempt;
+  return found;
+end
+$$;
+ALTER FUNCTION holdfast.settle_plainly(tenant text, worker text, job_ids uuid[], attempts integer[], reports jsonb[], places integer[]) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.settle_plainly(tenant text, worker text, job_ids uuid[], attempts integer[], reports jsonb[], places integer[]) IS 'Settle plain successes of one worker, as far as nobody else has locked them.';
 CREATE FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) RETURNS TABLE(job_id uuid, attempt integer, state text)
     LANGUAGE sql
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -15780,6 +15876,8 @@ REVOKE ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision,
 GRANT ALL ON FUNCTION holdfast.set_weight(tenant text, weight double precision, by text, by_key uuid) TO holdfast_operator;
 REVOKE ALL ON FUNCTION holdfast.setting_fault(name text, value text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settle(worker text, job_ids uuid[], attempts integer[], outcomes text[], kinds text[], error_types text[], error_messages text[], tracebacks text[], log_excerpts text[], delays double precision[], durations_ms integer[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.settle_plain(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.settle_plainly(tenant text, worker text, job_ids uuid[], attempts integer[], reports jsonb[], places integer[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.settlement_answer(worker text, job_ids uuid[], attempts integer[], settled uuid[], numbers integer[], states text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.several_tenants() FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.shape_digest(shape jsonb) FROM PUBLIC;

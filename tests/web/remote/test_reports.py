@@ -276,3 +276,52 @@ async def test_an_attempt_has_its_own_log_only(hf: Holdfast, remote: Remote, con
     await remote.report(second, done=True, log="of the second")
     rows = await conn.fetch("select log_excerpt from job_attempts order by attempt")
     assert [row["log_excerpt"] for row in rows] == [None, "of the second"]
+
+
+async def test_a_pull_is_repeated_although_nothing_else_is_ready(hf: Holdfast, remote: Remote) -> None:
+    await hf.enqueue("work", {})
+    (job,) = await remote.pull(request_id="r1")
+    assert [one["job_id"] for one in await remote.pull(request_id="r1")] == [job["job_id"]]
+    assert await remote.pull(request_id="r2") == []
+    assert await Remote(remote.client, "w2").pull(request_id="r1") == [], "the id is the worker's own"
+
+
+async def test_reports_about_one_job_keep_their_order(hf: Holdfast, remote: Remote, conn: asyncpg.Connection) -> None:
+    for _ in range(2):
+        await hf.enqueue("work", {})
+    one, other = [{"job_id": job["job_id"], "attempt": 1} for job in await remote.pull(max=2)]
+    reports = [
+        one | {"seq": 1, "items": items("a")},
+        other | {"done": True, "result": 1},
+        one | {"done": True},
+        one | {"done": True},
+        other | {"done": True, "result": 2},
+    ]
+    told = (await remote.good("report", reports=reports))["results"]
+    assert [each.get("state", each.get("problem", {}).get("code")) for each in told] == [
+        "running", "success", "success", "success", "already-reported",
+    ]  # fmt: skip
+    assert [each.get("duplicate") for each in told] == [False, False, False, True, None]
+    assert told[2]["result_count"] == 1
+    assert await offences(conn) == []
+
+
+async def test_plain_successes_are_settled_together_and_each_for_itself(
+    hf: Holdfast, remote: Remote, conn: asyncpg.Connection
+) -> None:
+    for number in range(6):
+        await hf.enqueue("work", {}, target=f"t{number % 2}" if number < 4 else None)
+    await conn.execute("select elect()")
+    jobs = [{"job_id": job["job_id"], "attempt": 1} for job in await remote.pull(max=6)]
+    assert len(jobs) == 4, "two of each target wait behind another"
+    stale = jobs[0] | {"attempt": 3}
+    big = jobs[1] | {"done": True, "result": "x" * 700_000}
+    await conn.execute("update settings set value = '600000' where name = 'RESULT_MAX_BYTES'")
+    told = await remote.good("report", reports=[stale | {"done": True}, big, *[j | {"done": True} for j in jobs[2:]]])
+    told = told["results"]
+    assert told[0]["problem"]["code"] == "lease-lost"
+    assert told[1]["problem"]["errors"][0]["pointer"] == "/reports/1/result"
+    assert [one["state"] for one in told[2:]] == ["success", "success"]
+    again = (await remote.good("report", reports=[j | {"done": True} for j in jobs[2:]]))["results"]
+    assert [one["duplicate"] for one in again] == [True, True]
+    assert await offences(conn) == []

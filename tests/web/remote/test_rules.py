@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Context, Holdfast
 from holdfast.model.subject import Kind
 from tests.sql.factories import elect, offences, publish
 from tests.web.conftest import KeyMaker
@@ -136,3 +136,27 @@ async def test_an_answer_is_bounded_in_bytes(hf: Holdfast, remote: Remote, conn:
         given += len(jobs)
     assert given == 8
     assert await conn.fetchval("select max(failures) from jobs") == 0
+
+
+async def test_a_remote_worker_does_not_end_the_check_of_payloads(
+    hf: Holdfast, remote: Remote, conn: asyncpg.Connection, database_url: str
+) -> None:
+    """It publishes no shape; those of Python workers go on counting, as long as one of them lives."""
+    async with Holdfast(database_url) as app:
+
+        @app.job("work")
+        async def work(_ctx: Context, number: int) -> None:
+            """Never called."""
+
+        await (await app.operations()).pause("type", "work", by="a test")
+        worker = asyncio.create_task(app.run_worker(maintenance=False))
+        async with asyncio.timeout(10):
+            while not await conn.fetchval("select count(*) from workers"):
+                await asyncio.sleep(0.01)
+        await remote.pull()
+        wrong = await remote.client.post("/jobs", json={"jobType": "work", "payload": {"number": "x"}})
+        assert wrong.json()["code"] == "invalid-payload"
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+    await conn.execute("delete from workers where kind = 'python'")
+    assert await conn.fetchval("select mode from accepted_payloads(array['work'], '{}')") == "off"

@@ -24,8 +24,16 @@ set search_path from current
 set lock_timeout = '250ms'
 as $$
 #variable_conflict use_column
+declare
+  plain integer[] := settle_plain(tenants, workers, job_ids, attempts, reports);
 begin
+  return query
+  select p.place, null::text, null::text, null::text, 'counted', 'success', false,
+    remote_directive(workers[p.place], null, false), null::timestamptz, null::double precision, 0::bigint, 0::bigint,
+    null::text
+  from unnest(plain) as p (place);
   for position in 1 .. coalesce(cardinality(workers), 0) loop
+    continue when position = any (plain);
     begin
       return query
       select position, null::text, null::text, null::text, t.*

@@ -67,6 +67,10 @@ as $$
     from live_workers() w
     cross join lateral unnest(w.types) as served (type)
     where not w.draining and served.type = any (accepted_payloads.types)
+      -- Remote workers publish nothing. What Python workers publish holds for them, too, as long as one lives: a key of one
+      -- tenant must not end a check that all tenants rely on.
+      and (w.kind = 'python' or not exists (
+        select from live_workers() p where p.kind = 'python' and not p.draining and served.type = any (p.types)))
   ), last as (
     select distinct on (s.type) s.type, s.digest
     from payload_shapes s

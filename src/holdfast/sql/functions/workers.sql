@@ -1,7 +1,7 @@
 -- Workers as operators see them, and telling one of them to claim no more. Moves: none.
 
 -- Workers by id, with the jobs that they run: up to a hundred for each, oldest first; not those that were claimed ahead
--- of the slots and have not begun. `lost` is a worker without a heartbeat in the last 15 seconds, until it is forgotten.
+-- of the slots and have not begun. `lost` is a worker without a heartbeat in the last 15 seconds (a remote one: 90), until it is forgotten.
 -- A tenant sees the workers that serve it, with its own jobs only: neither the slots that others use, nor who told a
 -- worker to be quiet. Roles: operator.
 create or replace function list_workers(
