@@ -10553,6 +10553,7 @@ COMMENT ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], requ
 CREATE FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) RETURNS TABLE(item integer, fault text, detail text, pointer text, verdict text, state text, owned boolean, directive text, lease_expires_at timestamp with time zone, lease_remaining double precision, progress_count bigint, result_count bigint, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     SET lock_timeout TO '250ms'
     AS $$
 #variable_conflict use_column

@@ -21,6 +21,7 @@ create or replace function remote_report(
   outcome text)
 language plpgsql security definer
 set search_path from current
+set enable_seqscan = off
 set lock_timeout = '250ms'
 as $$
 #variable_conflict use_column
