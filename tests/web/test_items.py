@@ -18,6 +18,7 @@ from tests.harness.inprocess import working
 from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
 from tests.web.test_control import submitted
+from tests.web.test_hangups import serving
 from tests.web.test_jobs import is_problem
 
 PLAIN = {"jobId", "jobType", "status", "createdAt", "updatedAt"}
@@ -204,6 +205,23 @@ async def test_an_export_ends_when_its_key_does(
             await other.get(f"/jobs/{job}/items", params=NDJSON)
     assert not state._waiting_of_tenant
     assert not state.answers._held
+
+
+async def test_an_export_that_cannot_be_completed_is_cut(
+    hf: Holdfast, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await stored(hf, conn, 50_000)
+    async with serving(hf) as (state, (host, port)), httpx.AsyncClient(base_url=f"http://{host}:{port}") as caller:
+        async with caller.stream("GET", f"/jobs/{job}/items", params=NDJSON) as answer:
+            assert answer.status_code == 200
+            lines = answer.aiter_lines()
+            assert json.loads(await anext(lines))["key"] == "1"
+            state.drain()
+            with pytest.raises(httpx.TransportError):
+                async for _ in lines:
+                    pass
+    assert not state._waiting_of_tenant
+    assert "Exception" not in caplog.text
 
 
 async def test_exports_count_as_streams(

@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from holdfast.client.control import StoredItem
+from holdfast.errors import HoldfastError
 from holdfast.model.key import Caller
 from holdfast.web.auth import secured
 from holdfast.web.bodies import unhurried
@@ -23,6 +24,7 @@ from holdfast.web.control.jobs import job_id_of
 from holdfast.web.control.schemas import ItemPage, JobItem
 from holdfast.web.cursors import cursor_of, number_of
 from holdfast.web.problems import Problem
+from holdfast.web.standing import standing_of
 from holdfast.web.state import AppState
 
 __all__ = ["items_router"]
@@ -110,12 +112,20 @@ class _Export(StreamingResponse):
             left = None if left is None else left - len(found)
             if not more or left == 0:
                 return
-            if state.draining:
-                raise Problem(503, "unavailable", "The server is about to stop.")
-            await state.auth.look_again(request)
-            await state.answers.take(request)
-            control, size = await state.control(), min(left or _LARGEST_PAGE, _LARGEST_PAGE)
-            found, more = await control.items(self._caller, job, after=found[-1].id, limit=size)
+            try:
+                found, more = await self._next(job, found[-1].id, min(left or _LARGEST_PAGE, _LARGEST_PAGE))
+            except (HoldfastError, Problem):
+                if not standing_of(request.scope).cut():
+                    raise  # somebody else's server cuts it then
+                return
+
+    async def _next(self, job: UUID, after: int, size: int) -> tuple[Sequence[StoredItem], bool]:
+        state, request = self._state, self._request
+        if state.draining:
+            raise Problem(503, "unavailable", "The server is about to stop.")
+        await state.auth.look_again(request)
+        await state.answers.take(request)
+        return await (await state.control()).items(self._caller, job, after=after, limit=size)
 
 
 def _written(item: StoredItem) -> str:
