@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["FIELD", "HOLDFAST", "LIMITS", "Contestant", "chosen"]
+__all__ = ["FIELD", "HOLDFAST", "LIMITS", "Contestant", "chosen", "wants_pgboss"]
 
 Store = Literal["postgres", "redis"]
 Kind = Literal["ours", "python", "rust"]
@@ -66,12 +66,16 @@ FIELD: tuple[Contestant, ...] = tuple(
     for name, title, store, kind, requirements in _PEERS
 )
 
+_OVER_HTTP = "pgboss"
+
 LIMITS = {
     "loop": "bare loop, same functions",
     "pgbench": "pgbench, one at a time",
     "pgbench-batch": "pgbench, batches",
     "insert": "bare INSERT",
     "fastapi": "bare FastAPI handler",
+    "direct": "Holdfast, Python worker",
+    "pgboss": "pg-boss behind a bare HTTP handler",
     "copy": "bare COPY",
 }
 
@@ -82,7 +86,14 @@ def chosen(wish: str) -> tuple[Contestant, ...]:
         return ()
     known = {peer.name: peer for peer in FIELD}
     names = list(known) if wish == "all" else [name.strip() for name in wish.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in known and name != _OVER_HTTP]
     if unknown:
-        raise SystemExit(f"PEERS: unknown {', '.join(unknown)}; known are {', '.join(known)}, all and none")
-    return tuple(known[name] for name in names)
+        raise SystemExit(
+            f"PEERS: unknown {', '.join(unknown)}; known are {', '.join(known)}, {_OVER_HTTP}, all and none"
+        )
+    return tuple(known[name] for name in names if name in known)
+
+
+def wants_pgboss(wish: str) -> bool:
+    """Whether PEERS names the peer that takes part in the cell `remote` only."""
+    return wish == "all" or _OVER_HTTP in wish.split(",")

@@ -1,7 +1,7 @@
 """What the environment asks of a run, and the sizes that follow from it.
 
 - `FULL=1`: full sizes and the long cells; else about five minutes in all for Holdfast and the limits;
-- `PEERS=none|all|a,b`: whom to measure beside Holdfast;
+- `PEERS=none|all|a,b`: whom to measure beside Holdfast; `pgboss` takes part in the cell `remote` only;
 - `ROUNDS=n`: how often each cell is measured (3; with peers 5);
 - `CELLS=a,b`: only these, by name or first word: `drain`, `drain-1x100`, `state-pinned` (see `bench.cells`);
 - `PEER_STATES=1`: peers go through the bad states and the sustained load too, which takes hours for all;
@@ -68,6 +68,11 @@ class Options:
     def api_jobs(self) -> int:
         """How many jobs are posted over HTTP."""
         return self._count(6000, 20_000, least=200)
+
+    @property
+    def remote_jobs(self) -> int:
+        """How many jobs are pulled over HTTP."""
+        return self._count(10_000, 40_000, least=500)
 
     @property
     def backlog(self) -> int:

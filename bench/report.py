@@ -33,6 +33,7 @@ MEASURES = (
     ("enqueue-one", "round_trip_ms", "one commit's round trip, ms"),
     ("api", "cpu_us", "API CPU per accepted job, µs"),
     ("api", "per_second", "accepted over HTTP, 64 connections, jobs/s"),
+    ("remote", "per_second", "pull and report over HTTP by 100, 4 workers, jobs/s"),
 )
 COSTS = (
     ("wal_bytes", "WAL bytes"),
@@ -111,7 +112,7 @@ def _main(result: Result) -> Table:
 def _costs(result: Result) -> list[Table]:
     tables = []
     for cell, figure, title in MEASURES:
-        if not cell.startswith("drain") or figure != "per_second":
+        if not cell.startswith(("drain", "remote")) or figure != "per_second":
             continue
         table = Table(f"Per job: {title.removesuffix(', jobs/s')}", ["system", *(t for _, t in COSTS)], left=1)
         for name, about in result.systems.items():

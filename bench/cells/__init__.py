@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from bench.cells import api, drain, enqueue, idle, kill, latency, states, sustained
+from bench.cells import api, drain, enqueue, idle, kill, latency, remote, states, sustained
 from bench.options import SMALL, Options
 from bench.stage import Stage
 
@@ -26,6 +26,7 @@ CELLS: Mapping[str, Callable[[Stage], Awaitable[None]]] = {
     "idle": idle.run,
     "kill": kill.run,
     "api": api.run,
+    "remote": remote.run,
     "sustained": sustained.run,
 }
 #: Only in a full run, unless they are asked for by name.

@@ -23,7 +23,7 @@ from bench.results import Figures
 from bench.servers import ROOT
 from bench.stage import Stage
 
-__all__ = ["run"]
+__all__ = ["free_port", "run", "run_python", "serving"]
 
 _CONNECTIONS = 64
 
@@ -36,18 +36,18 @@ async def run(stage: Stage) -> None:
 async def _ours(stage: Stage, _round: int) -> Figures:
     async with stage.fresh(stage.holdfast.contestant) as database:
         environment = {"HOLDFAST_DATABASE_URL": database.url, "HOLDFAST_LOG_LEVEL": "WARNING"}
-        key = await _run(["-m", "holdfast", "keys", "create", "bench"], environment)
-        port = _free_port()
+        key = await run_python(["-m", "holdfast", "keys", "create", "bench"], environment)
+        port = free_port()
         command = ["-m", "holdfast", "serve", "--port", str(port), "--no-maintenance"]
-        async with _serving(command, port, environment) as pid:
+        async with serving(command, port, environment) as pid:
             figures = await _measure(stage, pid, port, [key.strip()])
         figures["left"] = stage.options.api_jobs + _WARM - await stage.holdfast.unfinished(database.url)
         return figures
 
 
 async def _bare(stage: Stage, _round: int) -> Figures:
-    port = _free_port()
-    async with _serving(["-m", "bench.limits.fastapi_bare", str(port)], port, {}) as pid:
+    port = free_port()
+    async with serving(["-m", "bench.limits.fastapi_bare", str(port)], port, {}) as pid:
         return await _measure(stage, pid, port, [])
 
 
@@ -65,11 +65,12 @@ async def _measure(stage: Stage, pid: int, port: int, key: list[str]) -> Figures
 
 async def _load(port: int, count: int, key: list[str]) -> Mapping[str, float]:
     arguments = ["127.0.0.1", str(port), str(_CONNECTIONS), str(count), str(SMALL), *key]
-    answer: Mapping[str, float] = json.loads(await _run(["-m", "bench.load", *arguments], {}))
+    answer: Mapping[str, float] = json.loads(await run_python(["-m", "bench.load", *arguments], {}))
     return answer
 
 
-async def _run(arguments: list[str], environment: Mapping[str, str]) -> str:
+async def run_python(arguments: list[str], environment: Mapping[str, str]) -> str:
+    """What a command of Python writes."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *arguments,
@@ -85,10 +86,16 @@ async def _run(arguments: list[str], environment: Mapping[str, str]) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _serving(arguments: list[str], port: int, environment: Mapping[str, str]) -> AsyncIterator[int]:
-    """A server process, up; its number."""
+async def serving(
+    arguments: list[str], port: int, environment: Mapping[str, str], *, program: str | None = None
+) -> AsyncIterator[int]:
+    """A server process of Python, or of another program, up; its number."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *arguments, cwd=ROOT, env={**os.environ, **environment}, stderr=asyncio.subprocess.DEVNULL
+        program or sys.executable,
+        *arguments,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         await asyncio.to_thread(_await_ready, port)
@@ -112,6 +119,7 @@ def _await_ready(port: int) -> None:
             return
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])

@@ -1,6 +1,6 @@
 """The handlers that `holdfast conform` tries, in a worker of the Python SDK.
 
-    holdfast conform -- python -m examples.workers.conforming
+holdfast conform -- python -m examples.workers.conforming
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from holdfast.model.addresses import addresses_of, parameter_of
 from holdfast.model.durations import seconds_of
 from holdfast.model.lanes import LANES, pairs_of, slots_of
 
-__all__ = ["ENTRIES", "Config", "Entry", "timeouts_of"]
+__all__ = ["ENTRIES", "Config", "Entry", "names_of", "timeouts_of"]
 
 
 def _text(value: str) -> str:
@@ -107,6 +107,26 @@ def _origins(value: str) -> str:
     return value
 
 
+def _names(value: str) -> str:
+    for name in names_of(value):
+        if not 1 <= len(name) <= 200 or name.startswith("holdfast."):
+            raise ValueError(
+                'must be names of 1 to 200 characters, separated by commas, none beginning with "holdfast."'
+            )
+    return value
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The names in a list such as `a,b`."""
+    return tuple(name.strip() for name in text.split(",")) if text else ()
+
+
+def _header(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,100}", value):
+        raise ValueError("must be the name of a header, such as X-Internal-Secret")
+    return value
+
+
 def _lanes(value: str) -> str:
     slots_of(value)
     return value
@@ -175,6 +195,30 @@ ENTRIES: tuple[Entry, ...] = (
         default="",
         parse=_origins,
         description="origins of other sites whose pages may call the HTTP API, separated by commas; none if not set",
+    ),
+    Entry(
+        name="pull_job_types",
+        default="",
+        parse=_names,
+        description="job types that /api/pull_job hands out, separated by commas; without any, it does not exist",
+    ),
+    Entry(
+        name="pull_job_queues",
+        default="",
+        parse=_names,
+        description="queues that /api/pull_job takes jobs from, separated by commas; all if not set",
+    ),
+    Entry(
+        name="pull_job_item_key",
+        default="phone",
+        parse=_text,
+        description="field that identifies an item that /api/report_results is sent",
+    ),
+    Entry(
+        name="pull_job_key_header",
+        default="",
+        parse=_header,
+        description="header in which /api/pull_job and /api/report_results take a key, too (e.g. X-Internal-Secret)",
     ),
     Entry(name="lanes", default="fast=3,general=5", parse=_lanes, description="slots per lane of a worker process"),
     Entry(
@@ -377,6 +421,10 @@ class Config:
     port: int
     shutdown_delay_seconds: float
     cors_origins: str
+    pull_job_types: str
+    pull_job_queues: str
+    pull_job_item_key: str
+    pull_job_key_header: str
     lanes: str
     batch_size: int
     poll_interval: float

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from bench import tally
-from bench.field import FIELD
+from bench.field import FIELD, chosen, wants_pgboss
 from bench.options import Options
 from bench.results import Result, Sample
 from bench.verdicts import verdicts
 
+from holdfast import Holdfast, State
+from holdfast.web.server import listen
+from tests.faults.test_intake import servers
 from tests.harness import warm
 from tests.harness.waiting import until
 
@@ -91,3 +94,28 @@ def test_the_environment_is_read() -> None:
     options = Options.load({"PEERS": "all", "FULL": "1"})
     assert (options.rounds, options.backlog, options.history) == (5, 1_000_000, 5_000_000)
     assert Options.load({}).rounds == 3
+
+
+def test_the_peer_over_http_is_chosen_by_its_own_name() -> None:
+    assert chosen("pgboss") == ()
+    assert wants_pgboss("pgboss,rq")
+    assert wants_pgboss("all")
+    assert not wants_pgboss("none")
+    with pytest.raises(SystemExit, match="unknown nobody"):
+        chosen("nobody,pgboss")
+
+
+async def test_a_fleet_over_http_does_every_job_once(database_url: str) -> None:
+    async with Holdfast(database_url) as hf:
+        for _ in range(25):
+            await hf.enqueue("bench.noop", {})
+        with listen("127.0.0.1", 0) as listener:
+            port = listener.getsockname()[1]
+            async with servers(listener, database_url, [0]):
+                arguments = ["holdfast", "127.0.0.1", str(port), "2", "10"]
+                done = await asyncio.to_thread(
+                    warm.run, ["-m", "bench.fleet", *arguments], cwd=ROOT, env=dict(os.environ), timeout=60
+                )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["count"] == 25
+        assert {job.state for job in await hf.find(types=["bench.noop"])} == {State.SUCCESS}

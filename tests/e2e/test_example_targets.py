@@ -229,7 +229,7 @@ def test_the_readme_works_word_for_word(database_url: str, tmp_path: Path) -> No
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     done = subprocess.run(
-        ["bash", "-eu", "-c", script().replace("8000", port)],
+        ["bash", "-eu", "-c", script(README).replace("8000", port)],
         capture_output=True,
         text=True,
         timeout=100,
@@ -244,9 +244,9 @@ def test_the_readme_works_word_for_word(database_url: str, tmp_path: Path) -> No
     assert "call 1 of 100 to billing" in (tmp_path / ".holdfast/worker.log").read_text()
 
 
-def script() -> str:
-    """Every command of the page, in order; one that tells what will be seen is repeated until that is seen."""
-    commands = re.findall(r"^\$ (.*)$", "".join(text for _, text in snippets(README, "console")), re.MULTILINE)
+def script(page: Path) -> str:
+    """Every command of a page, in order; one that tells what will be seen is repeated until that is seen."""
+    commands = re.findall(r"^\$ (.*)$", "".join(text for _, text in snippets(page, "console")), re.MULTILINE)
     lines = ["trap 'kill -9 $(jobs -p) 2> /dev/null || true' EXIT"]
     for command in commands:
         asked, _, seen = command.partition("  # ")

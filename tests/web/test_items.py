@@ -7,14 +7,18 @@ import json
 from typing import Any
 from uuid import UUID, uuid4
 
+import asyncpg
 import httpx
 import pytest
 
 from holdfast import Context, Holdfast
+from holdfast.web import state as web_state
+from holdfast.web.problems import Problem
 from tests.harness.inprocess import working
 from tests.harness.waiting import until
 from tests.web.conftest import KeyMaker
 from tests.web.test_control import submitted
+from tests.web.test_hangups import serving
 from tests.web.test_jobs import is_problem
 
 PLAIN = {"jobId", "jobType", "status", "createdAt", "updatedAt"}
@@ -145,3 +149,85 @@ async def test_a_cursor_that_was_not_given_out_is_refused(client: httpx.AsyncCli
     job = await submitted(client, jobType="x")
     for query in ({"cursor": "nonsense"}, {"cursor": "é"}, {"cursor": "A" * 22}, {"limit": 0}, {"limit": 1001}):
         is_problem(await client.get(f"/jobs/{job}/items", params=query), 422, "invalid")
+
+
+async def stored(hf: Holdfast, conn: asyncpg.Connection, count: int, size: int = 10) -> str:
+    """A job with items."""
+    ref = await hf.enqueue("x", {})
+    await conn.execute(
+        """
+        insert into job_items (job_id, id, tenant, collection, key, data)
+        select j.id, n, j.tenant, j.id::text, n::text, to_jsonb(repeat('x', $2)) from jobs j, generate_series(1, $3) n
+        where j.id = $1
+        """,
+        *(ref.id, size, count),
+    )
+    return str(ref.id)
+
+
+NDJSON = {"format": "ndjson"}
+
+
+async def test_an_export_has_every_item_line_by_line_as_pages_have_them(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection
+) -> None:
+    address = f"/jobs/{await stored(hf, conn, 2500)}/items"
+    export = await client.get(address, params=NDJSON)
+    assert export.headers["content-type"].startswith("application/x-ndjson")
+    lines = [json.loads(line) for line in export.text.splitlines()]
+    assert [line["key"] for line in lines] == [str(n) for n in range(1, 2501)]
+    page = (await client.get(address, params={"limit": 10})).json()
+    assert lines[:10] == page["items"]
+    rest = await client.get(address, params={"cursor": page["nextCursor"], "limit": 995} | NDJSON)
+    assert [json.loads(line) for line in rest.text.splitlines()] == lines[10:1005]
+    nothing = await client.get(f"/jobs/{await submitted(client, jobType='x')}/items", params=NDJSON)
+    assert (nothing.status_code, nothing.text) == (200, "")
+    state = client._transport.app.state.holdfast  # type: ignore[attr-defined]
+    assert not state._waiting_of_tenant
+    assert not state.answers._held
+    is_problem(await client.get(f"/jobs/{uuid4()}/items", params=NDJSON), 404, "not-found")
+
+
+async def test_an_export_ends_when_its_key_does(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent by then is not taken for the whole: its end does not come."""
+    job = await stored(hf, conn, 2500)
+    state = client._transport.app.state.holdfast  # type: ignore[attr-defined]
+
+    async def refused(request: object) -> None:
+        raise Problem(401, "bad-key", "revoked")
+
+    monkeypatch.setattr(state.auth, "look_again", refused)
+    transport = httpx.ASGITransport(client._transport.app)  # type: ignore[attr-defined]
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as other:
+        with pytest.raises(RuntimeError, match="response already started"):
+            await other.get(f"/jobs/{job}/items", params=NDJSON)
+    assert not state._waiting_of_tenant
+    assert not state.answers._held
+
+
+async def test_an_export_that_cannot_be_completed_is_cut(
+    hf: Holdfast, conn: asyncpg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await stored(hf, conn, 50_000)
+    async with serving(hf) as (state, (host, port)), httpx.AsyncClient(base_url=f"http://{host}:{port}") as caller:
+        async with caller.stream("GET", f"/jobs/{job}/items", params=NDJSON) as answer:
+            assert answer.status_code == 200
+            lines = answer.aiter_lines()
+            assert json.loads(await anext(lines))["key"] == "1"
+            state.drain()
+            with pytest.raises(httpx.TransportError):
+                async for _ in lines:
+                    pass
+    assert not state._waiting_of_tenant
+    assert "Exception" not in caplog.text
+
+
+async def test_exports_count_as_streams(
+    client: httpx.AsyncClient, hf: Holdfast, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"/jobs/{await stored(hf, conn, 1)}/items"
+    monkeypatch.setattr(web_state, "_WAITING", 0)
+    is_problem(await client.get(address, params=NDJSON), 503, "unavailable")
+    assert (await client.get(address)).status_code == 200

@@ -17,6 +17,7 @@ from holdfast.cli.attempts import ATTEMPTS, COLUMNS, print_last
 from holdfast.cli.by_hand import BY_HAND
 from holdfast.cli.exits import Exit
 from holdfast.cli.following import how_many, matching, no_wait_option, run_confirmed
+from holdfast.cli.items import items
 from holdfast.cli.lineage import tree
 from holdfast.cli.numbers import Whole
 from holdfast.cli.output import age, as_dict, echo, output_option, print_record, print_records, shortened
@@ -46,7 +47,7 @@ def jobs() -> None:
     """Show jobs, and cancel, pause, resume, retry or release them; fail or kill them, or change their priority."""
 
 
-for _command in (*BY_HAND, *ATTEMPTS, tree):
+for _command in (*BY_HAND, *ATTEMPTS, items, tree):
     jobs.add_command(_command)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "echo",
     "echo_json",
     "indented",
+    "json_text",
     "output_option",
     "print_record",
     "print_records",
@@ -67,16 +68,16 @@ def echo(text: str = "", *, err: bool = False) -> None:
 
 def echo_json(value: Any) -> None:
     """Print a value as a line of JSON."""
-    click.echo(_json(value))
+    click.echo(json_text(value))
 
 
 def print_records(records: Sequence[Mapping[str, Any]], columns: Mapping[str, str], output: str) -> None:
     """Print many records; `columns` are the table's: key and heading. JSON has every key."""
     if output == "json":
-        click.echo(_json(list(records), indent=2))
+        click.echo(json_text(list(records), indent=2))
     elif output == "ndjson":
         for record in records:
-            click.echo(_json(record))
+            click.echo(json_text(record))
     elif records:
         from rich.table import Table
 
@@ -91,7 +92,7 @@ def print_records(records: Sequence[Mapping[str, Any]], columns: Mapping[str, st
 def print_record(record: Mapping[str, Any], output: str) -> None:
     """Print one record: a line per field, without those that are empty."""
     if output != "table":
-        click.echo(_json(record, indent=2 if output == "json" else None))
+        click.echo(json_text(record, indent=2 if output == "json" else None))
         return
     from rich.table import Table
 
@@ -141,7 +142,7 @@ def styled(value: Any, *, lines: bool = True) -> Text:
     if value is None:
         return Text("")
     if isinstance(value, dict | list):
-        return Text(_json(value))
+        return Text(json_text(value))
     text = _plain(value) if not isinstance(value, str) else value
     return Text(visible(str(text), lines=lines), style=_STYLES.get(str(text), ""))
 
@@ -159,7 +160,8 @@ def _print(table: Table) -> None:
         click.echo(line.rstrip())
 
 
-def _json(value: Any, indent: int | None = None) -> str:
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON."""
     return visible_json(json.dumps(value, default=_plain, ensure_ascii=False, indent=indent))
 
 

@@ -10681,6 +10681,7 @@ COMMENT ON FUNCTION holdfast.remote_repeats(tenants text[], workers text[], requ
 CREATE FUNCTION holdfast.remote_report(tenants text[], workers text[], job_ids uuid[], attempts integer[], reports text[]) RETURNS TABLE(item integer, fault text, detail text, pointer text, verdict text, state text, owned boolean, directive text, lease_expires_at timestamp with time zone, lease_remaining double precision, progress_count bigint, result_count bigint, outcome text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
     SET lock_timeout TO '250ms'
     AS $$
 #variable_conflict use_column
@@ -13532,7 +13533,10 @@ begin
   if final and error is null then
     perform remote_call_succeeded(lease, tenant, job.type);
   end if;
-  if seq is not null or report ? 'done_reason' or (final and known.attempt = attempt) then
+  -- One without a number (`/api/report_results`) gets the next one: it cannot be told from another report.
+  if seq is not null or report ?| array['items', 'cursor', 'progress', 'done_reason']
+    or (final and known.attempt = attempt)
+  then
     select r.* into counted
     from report(
       worker, job_id, attempt, coalesce(seq, case when known.attempt = attempt then upper(known.seqs)::integer end, 1),

@@ -48,6 +48,7 @@ from holdfast.web.queries import QueriesMiddleware
 from holdfast.web.remote.leases import leases_router
 from holdfast.web.remote.pulls import pulls_router
 from holdfast.web.remote.reports import reports_router
+from holdfast.web.remote.scrapers import ScraperKeys, scrapers_router
 from holdfast.web.serving import CURRENT, Serving
 from holdfast.web.state import AppState
 from holdfast.web.steps import StepsMiddleware
@@ -99,6 +100,8 @@ def create_app(
     else:  # a dependency of every route, and those are the framework's
         for router in routers:
             app.include_router(router)
+    if hf.config.pull_job_types:
+        app.include_router(scrapers_router(state))
     if hf.config.trusted_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -111,6 +114,8 @@ def create_app(
     app.add_middleware(AnswersMiddleware, answers=state.answers)
     app.add_middleware(Access, metrics=metrics, bus=hf.events)
     app.add_middleware(StepsMiddleware, steps=auth.steps, tenant_of=None if guarded else auth.tenant_of)
+    if hf.config.pull_job_types and hf.config.pull_job_key_header:
+        app.add_middleware(ScraperKeys, header=hf.config.pull_job_key_header)
 
     @lru_cache(maxsize=8)
     def description(below: str) -> bytes:

@@ -56,6 +56,11 @@ class Standing:
         """Its key, or the lack of one, makes nobody a caller."""
         self._places.doubt(self._connection)
 
+    def cut(self) -> bool:
+        """End the connection in the middle of an answer that cannot be completed; whether that could be done."""
+        self._connection.transport.abort()
+        return True
+
 
 class _Nowhere:
     """In place of a connection that is not ours, in an application that mounts the routes."""
@@ -73,6 +78,9 @@ class _Nowhere:
     async def drained(self) -> None: ...
 
     def doubt(self) -> None: ...
+
+    def cut(self) -> bool:
+        return False
 
 
 _NOWHERE = _Nowhere()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+
+from holdfast import Holdfast
+from holdfast.web.server import create_app
+from tests.web.remote.scraping import Scraper
 
 
 class Remote:
@@ -47,3 +52,20 @@ class Remote:
 def remote(client: httpx.AsyncClient) -> Remote:
     """A worker of a server without keys."""
     return Remote(client)
+
+
+@pytest.fixture
+async def scraped(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
+    """A caller of a server that has the paths of a fleet of before."""
+    monkeypatch.setenv("HOLDFAST_PULL_JOB_TYPES", "work, other")
+    monkeypatch.setenv("HOLDFAST_PULL_JOB_KEY_HEADER", "X-Internal-Secret")
+    async with Holdfast(database_url) as app:
+        transport = httpx.ASGITransport(create_app(app), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            yield client
+
+
+@pytest.fixture(params=["", ".php"])
+def scraper(request: pytest.FixtureRequest, scraped: httpx.AsyncClient) -> Scraper:
+    """A scraper, with either way to write the paths."""
+    return Scraper(scraped, suffix=request.param)

@@ -21,6 +21,7 @@ create or replace function remote_report(
   outcome text)
 language plpgsql security definer
 set search_path from current
+set enable_seqscan = off
 set lock_timeout = '250ms'
 as $$
 #variable_conflict use_column
@@ -105,7 +106,10 @@ begin
   if final and error is null then
     perform remote_call_succeeded(lease, tenant, job.type);
   end if;
-  if seq is not null or report ? 'done_reason' or (final and known.attempt = attempt) then
+  -- One without a number (`/api/report_results`) gets the next one: it cannot be told from another report.
+  if seq is not null or report ?| array['items', 'cursor', 'progress', 'done_reason']
+    or (final and known.attempt = attempt)
+  then
     select r.* into counted
     from report(
       worker, job_id, attempt, coalesce(seq, case when known.attempt = attempt then upper(known.seqs)::integer end, 1),
