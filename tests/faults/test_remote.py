@@ -106,7 +106,7 @@ async def restart(server: EmbeddedPostgres) -> None:
 async def look(url: str) -> None:
     """Whether a cursor is ever ahead of its items."""
     while True:
-        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
             conn = await asyncpg.connect(url, timeout=2)
             try:
                 while True:

@@ -199,6 +199,7 @@ async def _leave_something_everywhere(jobs: Jobs, conn: asyncpg.Connection) -> N
     await conn.execute("insert into heads (tenant, target) values ('default', 'u')")
     await conn.execute("update settings set value = '1' where name = 'AGEING_SECONDS'")
     await conn.execute("insert into leaders values ('maintenance', 'me', 1, now())")
+    await conn.execute("insert into remote_pulls (tenant, worker, request_id) values ('default', 'remote:open:w', 'r')")
     await conn.execute("insert into repairs values ('some', 1)")
     await conn.execute("insert into failing values (gen_random_uuid(), 'default', 'f', 1)")
     await conn.execute(

@@ -51,11 +51,15 @@ async def _show(job_id: UUID, collection: str | None, limit: int | None, after: 
             async for item in _at_most(found, limit):
                 echo_json(as_dict(item))
         else:
-            opening = "["
+            echo("[")
+            last: str | None = None
             async for item in _at_most(found, limit):
-                click.echo(f"{opening}\n  {json_text(as_dict(item))}", nl=False)
-                opening = ","
-            click.echo("[]" if opening == "[" else "\n]")
+                if last is not None:
+                    echo(f"  {last},")
+                last = json_text(as_dict(item))
+            if last is not None:
+                echo(f"  {last}")
+            echo("]")
 
 
 async def _items(hf: Holdfast, job_id: UUID, collection: str | None, after: int | None) -> AsyncGenerator[Item]:

@@ -44,8 +44,8 @@ class RemoteWork:
         store = RemoteStore(database)
         self._pulls, self._reports, self._extensions, self._releases = remote_calls(store)
         self._desk = Desk(store, database.config)
-        #: What workers have pulled lately: they are registered with it.
-        self._known: OrderedDict[str, tuple[PullWish, float]] = OrderedDict()
+        #: The hash of what workers have pulled lately: they are registered with it.
+        self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
         #: Pulls with a request id that wait, by worker and request id.
         self._pending: dict[tuple[str, str], Waiter] = {}
 
@@ -160,7 +160,7 @@ class RemoteWork:
         known = self._known.get(ask.worker)
         return (
             known is not None
-            and known[0] == wish
+            and known[0] == hash(wish)
             and time.monotonic() - known[1] < _KNOWN_SECONDS
             and self._desk.is_empty(self._desk.group(ask.tenant, wish.types, wish.queues))
         )
@@ -169,7 +169,7 @@ class RemoteWork:
         (told,) = await self._pulls.ask([ask])
         if isinstance(told, HoldfastError):
             raise told
-        self._known[ask.worker] = wish, time.monotonic()
+        self._known[ask.worker] = hash(wish), time.monotonic()
         self._known.move_to_end(ask.worker)
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)

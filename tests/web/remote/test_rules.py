@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import tracemalloc
 
 import asyncpg
 import httpx
@@ -160,3 +162,33 @@ async def test_a_remote_worker_does_not_end_the_check_of_payloads(
         await asyncio.gather(worker, return_exceptions=True)
     await conn.execute("delete from workers where kind = 'python'")
     assert await conn.fetchval("select mode from accepted_payloads(array['work'], '{}')") == "off"
+
+
+def _names(letter: str, worker: int, count: int) -> list[str]:
+    """Names of types that only this worker has, of 200 bytes each."""
+    return [f"{letter}{worker}.{number}.".ljust(200, "x") for number in range(count)]
+
+
+async def test_the_names_of_a_pull_are_bounded_in_bytes(remote: Remote) -> None:
+    refused = await remote.call("pull", types=_names("t", 1, 20), queues=["é" * 100] * 20 + ["é" * 97])
+    assert refused.status_code == 422
+    assert "the names of types and queues may have 8192 bytes together" in refused.text
+    assert (
+        await remote.call("pull", types=_names("t", 1, 20), queues=["é" * 100] * 20 + ["é" * 96])
+    ).status_code == 200
+
+
+async def test_a_server_remembers_no_names_of_workers_that_have_called(client: httpx.AsyncClient) -> None:
+    for number in range(20):
+        await Remote(client, f"warm{number}").pull(*_names("w", number, 40))
+    tracemalloc.start()
+    try:
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(100):
+            await Remote(client, f"w{number}").pull(*_names("t", number, 40))
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100 * 4000

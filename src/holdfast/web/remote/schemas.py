@@ -51,6 +51,8 @@ _MOST_JOBS, _MOST_REPORTS, _MOST_LEASES, _MOST_ITEMS = 100, 100, 1000, 10_000
 LONGEST_SECONDS = 60.0
 #: Longer texts are cut: they are for people.
 _MESSAGE, _TRACEBACK, _LOG = 10_000, 50_000, 10_000
+#: How many bytes the names of job types and queues of a pull may have together: thousands of pulls may wait.
+_NAMES_BYTES = 8192
 _REPLACEMENT = "\ufffd"
 
 
@@ -105,6 +107,12 @@ class PullBody(_Asked):
     max: Annotated[int, Field(ge=1, le=_MOST_JOBS)] = 1
     lease_sec: _Lease | None = None
     wait_sec: _Wait = 0
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if sum(len(name.encode()) for name in (*self.types, *(self.queues or ()))) > _NAMES_BYTES:
+            raise ValueError(f"the names of types and queues may have {_NAMES_BYTES} bytes together: pull with fewer")
+        return self
 
     def wish(self) -> PullWish:
         """What is asked of the engine."""
