@@ -392,6 +392,48 @@ async def test_a_task_that_was_left_behind_and_blocks_costs_no_other_job_an_atte
     assert await worker.ended() == 0
 
 
+AROUND = """
+class Around(Middleware):
+    async def run(self, ctx, call_next):
+        value = await call_next()
+        if ctx.type == "after":
+            await asyncio.sleep(1)
+        return value
+
+hf.middleware.append(Around())
+
+def fails(ctx, error):
+    time.sleep(1)
+    if ctx.attempt == 1:
+        raise error
+
+@hf.job("snooze", **once)
+def snooze(ctx): fails(ctx, Snooze(0.1))
+
+@hf.job("raise", timeout=3, retry=RetryPolicy(base=0.01))
+def raises(ctx): fails(ctx, ValueError("its own"))
+
+@hf.job("after", **once)
+def after(ctx): pass
+"""
+
+
+async def test_a_thread_that_ended_in_time_within_middleware_beside_a_blocked_loop_is_handed_back(
+    start: Start, hf: Holdfast, tmp_path: Path
+) -> None:
+    """Nobody can tell what the middleware would make of its end, but it has not timed out."""
+    imports = "from holdfast import Holdfast, Middleware, RetryPolicy, Snooze"
+    (tmp_path / "around.py").write_text(LEFT.replace("from holdfast import Holdfast, RetryPolicy", imports) + AROUND)
+    jobs = await hf.enqueue_many([(name, {}) for name in ("thread", "snooze", "raise", "after", "leave")])
+    worker = start("worker", "--app", "around:hf", "--stuck-after", "0.2", "--lanes", "general=5", folder=tmp_path)
+    for job in jobs:
+        ended = await reached(hf, job, "success")
+        expected = ["success"] if ended.type == "leave" else ["released", "success"]
+        assert [a.outcome for a in await hf.attempts(job)] == expected, ended.type
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
 IDLE = """
 import pathlib, time
 from holdfast import Holdfast, events

@@ -248,7 +248,7 @@ async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_un
     """A callback may be anybody's: one that was there the third time in a row has timed out."""
     claimed = ClaimedAttempts()
     one, other, late, in_process, waits = (_attempt(number) for number in range(5))
-    late.called = True
+    late.in_thread = True
     executors = ("async", "async", "thread", "process", "thread")
     for attempt, executor in zip((one, other, late, in_process, waits), executors, strict=True):
         attempt.type = executor
@@ -288,7 +288,7 @@ async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_un
 def _attempt(number: int) -> Any:
     return SimpleNamespace(
         task=None, running=True, claim=SimpleNamespace(job_id=number), lane="general", job_id=number, attempt=1,
-        lost=False, completed=False, interrupt=None, stuck=False, called=False, running_ms=0, excerpt=None,
+        lost=False, completed=False, interrupt=None, stuck=False, late=False, in_thread=False, running_ms=0, excerpt=None,
     )  # fmt: skip
 
 
