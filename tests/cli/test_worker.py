@@ -434,6 +434,59 @@ async def test_a_thread_that_ended_in_time_within_middleware_beside_a_blocked_lo
     assert await worker.ended() == 0
 
 
+CANCELS = """
+import asyncio, time
+from holdfast import Holdfast, RetryPolicy
+
+hf = Holdfast()
+once = {"retry": RetryPolicy(max_attempts=1)}
+
+@hf.job("cancel all", **once)
+async def cancel_all(ctx):
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+@hf.job("async", **once)
+async def victim(ctx):
+    ctx.logger.info("begins")
+    await asyncio.sleep(60)
+
+@hf.job("thread", **once)
+def in_a_thread(ctx):
+    ctx.logger.info("begins")
+    time.sleep(2)
+    return ctx.attempt
+"""
+
+
+async def test_a_handler_that_cancels_all_tasks_ends_no_worker(start: Start, hf: Holdfast, tmp_path: Path) -> None:
+    """Async handlers that it meets have failed; threads go on, and so does all of the worker itself."""
+    (tmp_path / "cancels.py").write_text(CANCELS)
+    worker = start("worker", "--app", "cancels:hf", "--lanes", "general=4", folder=tmp_path)
+    thread, victim = await hf.enqueue("thread"), await hf.enqueue("async")
+    await until(lambda: worker.text.count("begins") == 2, what="both run")
+    for _ in range(2):
+        assert (await reached(hf, await hf.enqueue("cancel all"), "success")).failures == 0
+    assert "CancelledError" in str((await reached(hf, victim, "dead")).last_error)
+    assert (await reached(hf, thread, "success")).result == 1
+    own = {"beginnings", "circuits", "drain", "intake", "lookout", "maintenance", "settlement", "worker"}
+    change = "goes on although something canceled its own tasks"
+    await until(
+        lambda: own == {name for line in worker.lines(change) for name in line["detail"].split(", ")},
+        what="the log says so of each",
+    )
+    # One that waits is promoted by maintenance.
+    later = await hf.enqueue("thread", delay=0.5)
+    last = await hf.enqueue("cancel all")
+    await reached(hf, last, "success")
+    assert (await reached(hf, later, "success")).attempt == 1
+    thread = await hf.enqueue("thread")
+    await until(lambda: worker.text.count("begins") == 4, what="it runs")
+    worker.process.terminate()
+    assert await worker.ended() == 0
+    assert (await hf.get(thread)).state == "success"
+
+
 IDLE = """
 import pathlib, time
 from holdfast import Holdfast, events

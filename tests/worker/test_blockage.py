@@ -288,7 +288,8 @@ async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_un
 def _attempt(number: int) -> Any:
     return SimpleNamespace(
         task=None, running=True, claim=SimpleNamespace(job_id=number), lane="general", job_id=number, attempt=1,
-        lost=False, completed=False, interrupt=None, stuck=False, late=False, in_thread=False, running_ms=0, excerpt=None,
+        lost=False, completed=False, interrupt=None, stuck=False, late=False, in_thread=False, running_ms=0,
+        excerpt=None,
     )  # fmt: skip
 
 
