@@ -330,12 +330,14 @@ class Worker:
             await self._surely(lambda: asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
             await self._shut_down(intake, services)
         finally:
-            for claimed in self._claimed.all():
-                claimed.stop("drain")  # handlers in threads go on when this is canceled, and must know
-            if not self.stuck and any(claimed.running for claimed in self._claimed.all()):
-                with contextlib.suppress(asyncio.CancelledError):  # canceled again: at once
-                    await self._part()
-            kept.over = True
+            try:
+                for claimed in self._claimed.all():
+                    claimed.stop("drain")  # handlers in threads go on when this is canceled, and must know
+                if not self.stuck and any(claimed.running for claimed in self._claimed.all()):
+                    with contextlib.suppress(asyncio.CancelledError):  # canceled again: at once
+                        await self._part()
+            finally:
+                kept.over = True  # whatever happened: nothing else could end these tasks
             watch.cancel()
             self._settlement.stop()
             for service in (*self._services, self._intake, self._intake.beginnings):
