@@ -14,6 +14,7 @@ import pytest
 from holdfast import Holdfast, State
 from holdfast.cli.children import _ending
 from tests.cli.conftest import ROOT, TASKS, Start, alive
+from tests.harness.inprocess import reached
 from tests.harness.waiting import until
 
 APP = """
@@ -225,3 +226,35 @@ async def test_a_worker_works_and_ends_though_nobody_reads_its_log(hf: Holdfast,
         os.close(unread)
         os.close(error)
     assert (await hf.get(job)).state is State.SUCCESS
+
+
+DEAF = """
+import asyncio, signal
+from holdfast import Holdfast
+
+hf = Holdfast()
+WAYS = {
+    "ignore": lambda number: signal.signal(number, signal.SIG_IGN),
+    "remove": lambda number: asyncio.get_running_loop().remove_signal_handler(number),
+    "add": lambda number: asyncio.get_running_loop().add_signal_handler(number, lambda: None),
+}
+
+@hf.job("deafen")
+async def deafen(ctx, way):
+    if way == "remove":
+        WAYS["add"](signal.SIGTERM)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        WAYS[way](number)
+"""
+
+
+@pytest.mark.parametrize("way", ["ignore", "remove", "add"])
+async def test_a_handler_that_replaces_handlers_of_signals_makes_no_worker_deaf(
+    start: Start, hf: Holdfast, tmp_path: Path, way: str
+) -> None:
+    (tmp_path / "deaf.py").write_text(DEAF)
+    worker = start("worker", "--app", "deaf:hf", folder=tmp_path)
+    await reached(hf, await hf.enqueue("deafen", {"way": way}), "success")
+    await worker.wrote("something replaced the handlers of SIGTERM")
+    worker.process.terminate()
+    assert await worker.ended() == 0

@@ -392,6 +392,101 @@ async def test_a_task_that_was_left_behind_and_blocks_costs_no_other_job_an_atte
     assert await worker.ended() == 0
 
 
+AROUND = """
+class Around(Middleware):
+    async def run(self, ctx, call_next):
+        value = await call_next()
+        if ctx.type == "after":
+            await asyncio.sleep(1)
+        return value
+
+hf.middleware.append(Around())
+
+def fails(ctx, error):
+    time.sleep(1)
+    if ctx.attempt == 1:
+        raise error
+
+@hf.job("snooze", **once)
+def snooze(ctx): fails(ctx, Snooze(0.1))
+
+@hf.job("raise", timeout=3, retry=RetryPolicy(base=0.01))
+def raises(ctx): fails(ctx, ValueError("its own"))
+
+@hf.job("after", **once)
+def after(ctx): pass
+"""
+
+
+async def test_a_thread_that_ended_in_time_within_middleware_beside_a_blocked_loop_is_handed_back(
+    start: Start, hf: Holdfast, tmp_path: Path
+) -> None:
+    """Nobody can tell what the middleware would make of its end, but it has not timed out."""
+    imports = "from holdfast import Holdfast, Middleware, RetryPolicy, Snooze"
+    (tmp_path / "around.py").write_text(LEFT.replace("from holdfast import Holdfast, RetryPolicy", imports) + AROUND)
+    jobs = await hf.enqueue_many([(name, {}) for name in ("thread", "snooze", "raise", "after", "leave")])
+    worker = start("worker", "--app", "around:hf", "--stuck-after", "0.2", "--lanes", "general=5", folder=tmp_path)
+    for job in jobs:
+        ended = await reached(hf, job, "success")
+        expected = ["success"] if ended.type == "leave" else ["released", "success"]
+        assert [a.outcome for a in await hf.attempts(job)] == expected, ended.type
+    worker.process.terminate()
+    assert await worker.ended() == 0
+
+
+CANCELS = """
+import asyncio, time
+from holdfast import Holdfast, RetryPolicy
+
+hf = Holdfast()
+once = {"retry": RetryPolicy(max_attempts=1)}
+
+@hf.job("cancel all", **once)
+async def cancel_all(ctx):
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+
+@hf.job("async", **once)
+async def victim(ctx):
+    ctx.logger.info("begins")
+    await asyncio.sleep(60)
+
+@hf.job("thread", **once)
+def in_a_thread(ctx):
+    ctx.logger.info("begins")
+    time.sleep(2)
+    return ctx.attempt
+"""
+
+
+async def test_a_handler_that_cancels_all_tasks_ends_no_worker(start: Start, hf: Holdfast, tmp_path: Path) -> None:
+    """Async handlers that it meets have failed; threads go on, and so does all of the worker itself."""
+    (tmp_path / "cancels.py").write_text(CANCELS)
+    worker = start("worker", "--app", "cancels:hf", "--lanes", "general=4", folder=tmp_path)
+    thread, victim = await hf.enqueue("thread"), await hf.enqueue("async")
+    await until(lambda: worker.text.count("begins") == 2, what="both run")
+    for _ in range(2):
+        assert (await reached(hf, await hf.enqueue("cancel all"), "success")).failures == 0
+    assert "CancelledError" in str((await reached(hf, victim, "dead")).last_error)
+    assert (await reached(hf, thread, "success")).result == 1
+    own = {"beginnings", "circuits", "drain", "intake", "lookout", "maintenance", "settlement", "worker"}
+    change = "goes on although something canceled its own tasks"
+    await until(
+        lambda: own == {name for line in worker.lines(change) for name in line["detail"].split(", ")},
+        what="the log says so of each",
+    )
+    # One that waits is promoted by maintenance.
+    later = await hf.enqueue("thread", delay=0.5)
+    last = await hf.enqueue("cancel all")
+    await reached(hf, last, "success")
+    assert (await reached(hf, later, "success")).attempt == 1
+    thread = await hf.enqueue("thread")
+    await until(lambda: worker.text.count("begins") == 4, what="it runs")
+    worker.process.terminate()
+    assert await worker.ended() == 0
+    assert (await hf.get(thread)).state == "success"
+
+
 IDLE = """
 import pathlib, time
 from holdfast import Holdfast, events

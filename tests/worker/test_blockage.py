@@ -34,7 +34,7 @@ class Elsewhere:
         self.app = Holdfast(url)
         self.told: list[Event] = []
         self.steps: list[str] = []
-        self.go_on, self._about_to_block = threading.Event(), asyncio.Event()
+        self.go_on, self._about_to_block, self.blocks = threading.Event(), asyncio.Event(), threading.Event()
         self.app.events.subscribe(self.told.append)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
 
@@ -42,6 +42,7 @@ class Elsewhere:
         async def block(ctx: Context) -> None:
             # Those that wait for it are the next ones that the loop turns to.
             self._about_to_block.set()
+            self.blocks.set()
             self.go_on.wait(60)
 
         @self.app.job("beside", lease=30.0)
@@ -102,6 +103,27 @@ async def test_handlers_in_a_loop_blocked_by_another_handler_are_handed_back(
     # A handler without a target may go on, for nothing; one with a target may not.
     assert elsewhere.steps.count("goes on: 1") == 1
     assert {e.job_id for e in elsewhere.told if isinstance(e, LeaseLost)} >= {free.id, blocking.id}
+
+
+async def test_what_a_thread_returned_beside_a_blocked_loop_is_recorded_when_its_time_is_over(
+    database_url: str, hf: Holdfast
+) -> None:
+    elsewhere = Elsewhere(database_url)
+    goes_on = threading.Event()
+
+    @elsewhere.app.job("ends", timeout=0.8, lease=2.0, retry=RetryPolicy(max_attempts=1))
+    def ends(ctx: Context) -> str:
+        elsewhere.steps.append("begins")
+        goes_on.wait(60)
+        return "done"
+
+    async with elsewhere, hf.maintaining():
+        job = await hf.enqueue("ends")
+        await until(lambda: elsewhere.steps == ["begins"], what="it runs")
+        await hf.enqueue("block")
+        await until(elsewhere.blocks.is_set, what="the loop is blocked")
+        goes_on.set()
+        assert (await hf.wait(job.id, timeout=30)).state == "success"
 
 
 async def test_a_worker_whose_loop_was_given_up_does_not_pass_for_alive(
@@ -248,7 +270,7 @@ async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_un
     """A callback may be anybody's: one that was there the third time in a row has timed out."""
     claimed = ClaimedAttempts()
     one, other, late, in_process, waits = (_attempt(number) for number in range(5))
-    late.called = True
+    late.in_thread = True
     executors = ("async", "async", "thread", "process", "thread")
     for attempt, executor in zip((one, other, late, in_process, waits), executors, strict=True):
         attempt.type = executor
@@ -288,7 +310,8 @@ async def test_handlers_in_a_blocked_loop_are_suspects_only_if_the_blocker_is_un
 def _attempt(number: int) -> Any:
     return SimpleNamespace(
         task=None, running=True, claim=SimpleNamespace(job_id=number), lane="general", job_id=number, attempt=1,
-        lost=False, completed=False, interrupt=None, stuck=False, called=False, running_ms=0, excerpt=None,
+        lost=False, completed=False, interrupt=None, stuck=False, late=False, in_thread=False, running_ms=0,
+        excerpt=None,
     )  # fmt: skip
 
 

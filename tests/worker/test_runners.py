@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
@@ -14,6 +15,7 @@ from holdfast import Context, Holdfast, RetryPolicy
 from holdfast.store import upkeep
 from holdfast.telemetry.events import AttemptEnded
 from holdfast.worker.intake import AHEAD
+from holdfast.worker.runners import Runners
 from tests.harness.inprocess import working
 from tests.harness.waiting import until
 
@@ -332,3 +334,20 @@ async def test_a_cancellation_that_a_job_left_behind_does_not_fail_the_next(hf: 
     assert [attempt.outcome for attempt in await hf.attempts(second.id)] == ["released", "success"]
     for job in others:
         assert (await hf.get(job.id)).state == "dead", "what cancels itself is not run for ever"
+
+
+async def test_a_task_that_somebody_cancels_before_it_has_begun_keeps_no_attempt_waiting() -> None:
+    ran: list[int] = []
+    others = asyncio.all_tasks()
+
+    async def attempt(claimed: Any) -> None:
+        ran.append(claimed.claim.job_id)
+        if len(ran) == 1:
+            for task in asyncio.all_tasks() - others - {asyncio.current_task()}:
+                task.cancel()
+        await asyncio.sleep(0.01)
+
+    runners = Runners(attempt)
+    for number in range(3):
+        runners.start(SimpleNamespace(claim=SimpleNamespace(job_id=number)))  # type: ignore[arg-type]
+    await until(lambda: ran == [0, 1, 2], what="all have run")

@@ -6,6 +6,8 @@ terminal and a service manager's SIGTERM every process of the unit, and neither 
 order. The leash is a pipe whose other end only the parent holds: when the parent dies, however it dies, the pipe ends
 and the child drains.
 
+Handlers of jobs may replace those of signals, by mistake or through a library. They are restored within a second or so.
+
 A process that replaces itself (see `replacement`) blocks these signals while it has no handlers. What comes meanwhile,
 or while the app is imported anew, counts as soon as there is something to stop.
 """
@@ -54,6 +56,8 @@ IMPORTED = b"imported"
 DRAIN, HURRY = b"d", b"h"
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 _LAST_LEVEL = 2
+#: How often to look whether the handlers of signals are still ours.
+_LOOK_SECONDS = 1.0
 #: How long the rest may take at the end: threads, and tasks that ignore that they were canceled.
 _EXIT_SECONDS = 10.0
 #: How long to wait for log lines, and for calls that may never return, when a process ends at once.
@@ -115,13 +119,27 @@ class Shutdown:
         self._loop = loop = asyncio.get_running_loop()
         self._leash = int(leash) if (leash := os.environ.get(LEASH)) else None
         self._signals, self._noted = 0, False
+        self._handler = self._interrupted
         for number in SIGNALS:
-            signal.signal(number, self._interrupted)
+            signal.signal(number, self._handler)
+        self._told_replaced = False
+        loop.call_later(_LOOK_SECONDS, self._look)
         never_raised()
         while _early:
             self._interrupted(_early.pop(0), None)
         if self._leash is not None:
             loop.add_reader(self._leash, self._heard, self._leash)
+
+    def _look(self) -> None:
+        """Restore what foreign code in this process has replaced: it would not hear that it is to stop."""
+        replaced = [number for number in SIGNALS if signal.getsignal(number) != self._handler]
+        for number in replaced:
+            signal.signal(number, self._handler)
+        if replaced and not self._told_replaced:
+            self._told_replaced = True
+            names = ", ".join(number.name for number in replaced)
+            _log.warning("something replaced the handlers of %s; they are restored, as often as that happens", names)
+        self._loop.call_later(_LOOK_SECONDS, self._look)
 
     @property
     def asked(self) -> bool:

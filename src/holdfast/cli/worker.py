@@ -128,6 +128,7 @@ async def _work(
         new.abandon = lambda: _abandon(new, origin, shutdown)
         new.fail = _fail
         new.told_to_stop = lambda: shutdown.noticed
+        new.is_alone = True
         new.tell_grace = shutdown.tell_grace
         if place is not None:
             measure(new, place)

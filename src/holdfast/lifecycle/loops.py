@@ -62,14 +62,16 @@ def _runs_another() -> bool:
 
 
 async def _end_of(task: asyncio.Task[Any]) -> None:
-    """Wait until the task has ended. If this is canceled, by Ctrl-C, cancel the task."""
-    try:
-        await asyncio.wait({task})
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait({task})
-        if task.cancelled():
-            raise
+    """Wait until the task has ended. As often as this is canceled, by Ctrl-C or by a handler, cancel the task."""
+    canceled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            canceled = error
+            task.cancel()
+    if canceled is not None and task.cancelled():
+        raise canceled
 
 
 def _tell(fault: BaseException) -> None:

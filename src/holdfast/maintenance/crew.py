@@ -54,6 +54,7 @@ class Crew:
 
     def start(self) -> None:
         """Start the tasks; they do nothing before `lead`."""
+        self._stopping = False
         self._tasks = [asyncio.create_task(self._serve(post), name=f"duty {post.duty.name}") for post in self._posts]
 
     async def stop(self) -> None:

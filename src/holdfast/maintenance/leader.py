@@ -64,7 +64,8 @@ class Maintenance(Service):
         self._ear = Ear(config, ("duty",), lambda _, payload: self.heard(payload)) if listens else None
 
     async def run(self) -> None:
-        """Renew the term until `stop`, then let another process lead at once."""
+        """Renew the term until `stop`, then let another process lead at once. If it was canceled, it can run again."""
+        self._leading, self._renew_at = False, 0.0
         await self._database.open()
         self._crew.start()
         beside = [asyncio.create_task(self._attend(), name="maintenance attention")]

@@ -81,8 +81,8 @@ class Claimed:
     #: holdfast.worker.threads). Two fields: middleware may return an error, and raise one that a handler has returned.
     written: tuple[Any, Any] | None = None
     described: tuple[BaseException, Any] | None = None
-    #: Its thread has called the handler.
-    called = False
+    #: A thread runs the handler, or reads what it has returned or raised.
+    in_thread = False
     #: When middleware called the handler for the first time.
     first_called: float | None = None
     #: What its thread has returned or raised, until the event loop reads it.

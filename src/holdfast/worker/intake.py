@@ -19,6 +19,7 @@ Which part of the ready jobs a claim looks at (see holdfast.model.hints):
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -297,7 +298,7 @@ class Intake(Service):
                 next_number=next_number,
                 records=True,
             )
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, asyncio.CancelledError):
             # The claim may have been granted, or may be in a moment: ask for its jobs now, and once more later.
             self._unanswered = [0.0, time.monotonic() + 5.0]
             raise

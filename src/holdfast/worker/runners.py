@@ -35,6 +35,8 @@ class Runners:
         self._loop = asyncio.get_running_loop()
         self._given: deque[Claimed] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        #: A task that has not begun, and whether there is one.
+        self._next: asyncio.Task[None] | None = None
         self._coming = False
         self._context = contextvars.copy_context()
         #: Counts the iterations of the event loop while attempts run.
@@ -59,7 +61,15 @@ class Runners:
         self._coming = True
         task = self._loop.create_task(self._run(), context=self._context.copy())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._gone)
+        self._next = task
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._coming and task is self._next:  # somebody canceled it before it had begun
+            self._coming = False
+            if self._given:
+                self._another()
 
     async def _run(self) -> None:
         self._coming = False

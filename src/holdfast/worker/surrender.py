@@ -4,7 +4,8 @@ All of this happens in the lease keeper's thread, while the loop is blocked.
 
 1. The attempt that blocks the loop has timed out, and so have handlers that threads have called and that run past their
    time. Other handlers are handed back, which costs no attempt. An attempt that has ended, and waits in the blocked
-   loop to be settled, is settled with its own outcome, also if it ended in its thread.
+   loop to be settled, is settled with its own outcome, also if it ended in its thread. If middleware must see first how
+   it ended, it is handed back.
 2. If it is unknown which handler blocks, each async handler in the blocked loop is a suspect. It is handed back as
    well. But a suspect for the third time in a row has timed out: otherwise a job could block its worker again and again
    without ever using up an attempt.
@@ -112,9 +113,10 @@ class Surrender:
         """Whether the attempt has used up its own time, not only the loop's."""
         if self._is_async(claimed):
             return not blocker.known and self.suspects.get(claimed.job_id, 0) >= _SUSPICIONS
-        # A handler in a process may have ended long ago without anybody reading its answer, and one for a thread may
-        # have waited in the blocked loop for its turn.
-        return claimed.called and time.monotonic() > self._time_over(claimed)
+        # A handler in a process may have ended long ago without anybody reading its answer. One for a thread may have
+        # waited for its turn, or have ended in time: then only the middleware around it waits in the blocked loop.
+        in_time = not claimed.in_thread and not (claimed.late and claimed.ends)
+        return not in_time and time.monotonic() > self._time_over(claimed)
 
     async def hand_back(self, blocker: Blocker, *, drained: bool) -> None:
         """Give up attempts in the blocked loop; on later calls also those whose time is over since."""
@@ -125,7 +127,7 @@ class Surrender:
             self._keeper.give_up(claimed)
             # An attempt that may still run, or that its own transaction may have ended, is not handed back: its lease
             # lapses.
-            if not may_run and not claimed.ending:
+            if (not may_run or claimed.ends) and not claimed.ending:
                 self._owed.append(settlement)
         if self._owed:
             with contextlib.suppress(TimeoutError, HoldfastError):  # tried again at the next look

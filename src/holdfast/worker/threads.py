@@ -141,7 +141,6 @@ def _call(
     Results and errors may have code of their own, which may be slow or never return: it must not run in the event loop.
     No coroutine can raise a StopIteration, and Ctrl-C does not concern this thread.
     """
-    claimed.called = True
     try:
         ends.append((_called(claimed, partial(_untraced, function), encode), None))
     except BaseException as error:  # noqa: BLE001 - raised again where the handler is waited for
@@ -163,6 +162,7 @@ def _untraced(function: Callable[[], Any]) -> Any:
 
 
 def _called(claimed: Claimed, function: Callable[[], Any], encode: Callable[[Any], str | None]) -> Any:
+    claimed.in_thread = True
     try:
         value = function()
         result = claimed.result if value is None else value
@@ -176,6 +176,8 @@ def _called(claimed: Claimed, function: Callable[[], Any], encode: Callable[[Any
     except BaseException as error:
         claimed.described = _described(error)
         raise
+    finally:
+        claimed.in_thread = False
     return value
 
 

@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any
@@ -46,6 +46,7 @@ from holdfast.worker.elsewhere import Elsewhere
 from holdfast.worker.enlistment import Enlistment, chosen, new_worker_id
 from holdfast.worker.execution import Execution
 from holdfast.worker.intake import Intake
+from holdfast.worker.kept import Kept
 from holdfast.worker.leases import LeaseKeeper
 from holdfast.worker.lifespan import StoppedEarly, inside
 from holdfast.worker.lifespan_watch import LifespanWatch
@@ -145,6 +146,8 @@ class Worker:
         self.on_pulse: Callable[[VitalSigns], object] | None = None
         #: Whether somebody asked the process to stop. Callable in any thread, even while the event loop is blocked.
         self.told_to_stop: Callable[[], bool] = lambda: False
+        #: This worker has its process for itself: nobody but a handler cancels `run` while jobs run.
+        self.is_alone = False
 
     def drain(self) -> None:
         """Stop claiming and let running jobs finish; called again, interrupt them now."""
@@ -314,25 +317,27 @@ class Worker:
     async def _work(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keeper.start()
-        settlement = asyncio.create_task(self._settlement.run(), name="settlement")
-        intake = asyncio.create_task(self._intake.run(), name="intake")
-        beginnings = asyncio.create_task(self._intake.beginnings.run(), name="beginnings")
-        services = [asyncio.create_task(s.run(), name=s.name) for s in self._services]
-        watch = asyncio.create_task(self._lookout.run(), name="lookout")
-        circuits = asyncio.create_task(self._circuits.run(), name=self._circuits.name)
+        kept = self._kept = Kept(partial(self._tell, "goes on although something canceled its own tasks"))
+        settlement = kept.start("settlement", self._settlement.run)
+        intake = kept.start("intake", self._intake.run)
+        beginnings = kept.start("beginnings", self._intake.beginnings.run)
+        services = [kept.start(s.name, s.run) for s in self._services]
+        watch = kept.start("lookout", self._lookout.run)
+        circuits = kept.start(self._circuits.name, self._circuits.run)
+        drained = kept.start("drain", self._drain.begun.wait)
         try:
-            drained = asyncio.create_task(self._drain.begun.wait(), name="drain")
-            await asyncio.wait(
-                {drained, intake, settlement, beginnings, *services}, return_when=asyncio.FIRST_COMPLETED
-            )
-            drained.cancel()
+            ends = {drained, intake, settlement, beginnings, *services}
+            await self._surely(lambda: asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
             await self._shut_down(intake, services)
         finally:
-            for claimed in self._claimed.all():
-                claimed.stop("drain")  # handlers in threads go on when this is canceled, and must know
-            if not self.stuck and any(claimed.running for claimed in self._claimed.all()):
-                with contextlib.suppress(asyncio.CancelledError):  # canceled again: at once
-                    await self._part()
+            try:
+                for claimed in self._claimed.all():
+                    claimed.stop("drain")  # handlers in threads go on when this is canceled, and must know
+                if not self.stuck and any(claimed.running for claimed in self._claimed.all()):
+                    with contextlib.suppress(asyncio.CancelledError):  # canceled again: at once
+                        await self._part()
+            finally:
+                kept.over = True  # whatever happened: nothing else could end these tasks
             watch.cancel()
             self._settlement.stop()
             for service in (*self._services, self._intake, self._intake.beginnings):
@@ -342,7 +347,7 @@ class Worker:
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=_GOODBYE_SECONDS)
             # Nobody needs work that is still under way, and its connection would be waited for.
-            under_way = [watch, circuits, intake, settlement, beginnings, *services, *self._tasks]
+            under_way = [drained, watch, circuits, intake, settlement, beginnings, *services, *self._tasks]
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
@@ -361,12 +366,14 @@ class Worker:
         grace, grace_end = self._drain.begin()
         if self.tell_grace is not None:
             self.tell_grace(grace)
-        await asyncio.wait({intake, *services}, timeout=min(CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace)))
+        last_claim = min(CLEAN_UP_SECONDS, max(_LAST_CLAIM_SECONDS, grace))
+        await self._surely(lambda: asyncio.wait({intake, *services}, timeout=last_claim))
         self._intake.give_up()
-        await self._drain.idle(grace_end, or_hurry=True)
+        await self._surely(lambda: self._drain.idle(grace_end, or_hurry=True))
         for claimed in self._claimed.all():
             claimed.stop("drain")
-        await self._drain.idle(time.monotonic() + CLEAN_UP_SECONDS, or_hurry=False)
+        cleaned_up = time.monotonic() + CLEAN_UP_SECONDS
+        await self._surely(lambda: self._drain.idle(cleaned_up, or_hurry=False))
         self.stuck = [
             Settlement(
                 h.job_id, h.attempt, self._execution.verdicts.given_up(h, self._timeouts.of(h)), h.running_ms, None
@@ -381,6 +388,10 @@ class Worker:
             # The process that replaces this one settles them; until then, their leases must last.
             with contextlib.suppress(DatabaseUnavailable):
                 await self._store.renew(self.stuck, seconds=_GOODBYE_SECONDS)
+
+    async def _surely(self, wait: Callable[[], Awaitable[Any]]) -> None:
+        """Wait for something; also past a cancellation, if only a handler can have caused it."""
+        await (self._kept.going_on("worker", wait) if self.is_alone else wait())
 
     def _pulse(self) -> None:
         if self.on_pulse is not None:
