@@ -51,6 +51,7 @@ BOUNDS = {
     "ageing": Bound(0, 36_500 * _DAY),
     "result_bytes": Bound(1, 100 * 2**20, whole=True),
     "streams": Bound(1, 10_000_000, whole=True),
+    "schedules": Bound(1, 1_000_000, whole=True),
     "stream_idle": Bound(0, 36_500 * _DAY),
     "payload_bytes": Bound(1024, 100 * 2**20, whole=True),
     "page": Bound(1, 10_000, whole=True),

@@ -399,6 +399,13 @@ ENTRIES: tuple[Entry, ...] = (
         engine=True,
     ),
     Entry(
+        name="schedules_per_tenant",
+        default=1000,
+        parse=_whole(1, 1_000_000),
+        description="how many schedules a tenant may have; those that are there stay",
+        engine=True,
+    ),
+    Entry(
         name="stream_idle_seconds",
         default=86_400.0,
         parse=_seconds(*BOUNDS["stream_idle"][:2]),
@@ -454,6 +461,7 @@ class Config:
     retention_days: float
     retention_dead_days: float
     streams_per_tenant: int
+    schedules_per_tenant: int
     stream_idle_seconds: float
     origins: Mapping[str, str]
 

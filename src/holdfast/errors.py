@@ -22,7 +22,8 @@
     ├── ServerUnavailable      server-unavailable the HTTP API could not be reached; the call may be repeated
     ├── Forbidden              forbidden          the API key is not valid, or it lacks a scope
     ├── LimitExceeded          limit              the API key is over one of its limits, for longer than the call waits
-    │   └── TooManyQueues      queues-limit       the tenant uses too many queues and job types
+    │   ├── TooManyQueues      queues-limit       the tenant uses too many queues and job types
+    │   └── TooManySchedules   schedules-limit    the tenant has too many schedules
     └── HandlerSignal          (raised by a handler to decide what becomes of its job)
         ├── Fatal              fatal              the job is dead at once
         ├── Retry              retry              the job is retried after the given delay
@@ -72,6 +73,7 @@ __all__ = [
     "ServerUnavailable",
     "Snooze",
     "TooManyQueues",
+    "TooManySchedules",
     "TypeClosed",
     "WaitTimeout",
 ]
@@ -242,6 +244,12 @@ class TooManyQueues(LimitExceeded):
     """The tenant uses as many combinations of queue and job type as it may (STREAMS_PER_TENANT)."""
 
     code = "queues-limit"
+
+
+class TooManySchedules(LimitExceeded):
+    """The tenant has as many schedules as it may (SCHEDULES_PER_TENANT)."""
+
+    code = "schedules-limit"
 
 
 class HandlerSignal(HoldfastError):

@@ -38,7 +38,11 @@ SHAPES: tuple[tuple[type[BaseModel], type[Any], dict[str, str]], ...] = (
     (bulk_shapes.BulkDetails, bulk.Bulk, {"q": "as it is called in addresses", "query": "it is `q` here"}),
     (circuits.CircuitDetails, circuit.CircuitState, {}),
     (schedule_shapes.ScheduleSummary, schedule.Schedule,
-     dict.fromkeys(("id", "anchor", "reckoned_from"), "only the leader needs it")),
+     dict.fromkeys(("id", "anchor", "reckoned_from"), "only the leader needs it")
+     | {"payload": "lists are without payloads"}),
+    (schedule_shapes.ScheduleDetails, schedule.Schedule,
+     dict.fromkeys(("id", "anchor", "reckoned_from"), "only the leader needs it")
+     | {"fires": "what became of its last fire times"}),
     (schedule_shapes.FireDetails, schedule.Fire, {}),
     (settings.SettingDetails, setting.Setting, {}),
     (steering.TargetDetails, subject.Target, {}),

@@ -132,7 +132,7 @@ class Year:
 
     async def freeze(self, stores: list[MaintenanceStore]) -> None:
         """A leader computes, and stands still before it says what it found."""
-        due, _ = await stores[1].due_schedules(100)  # a read, which is repeated
+        due, *_ = await stores[1].due_schedules(100)  # a read, which is repeated
         self.frozen.append([decision_on(schedule) for schedule in due])
 
     async def thaw(self, stores: list[MaintenanceStore]) -> None:

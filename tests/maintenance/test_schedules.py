@@ -50,7 +50,7 @@ async def test_two_leaders_and_a_late_caller_make_one_job(world: Clockwork) -> N
     schedule = await world.put("report", every=60, overlap="allow")
     await world.work()
     await world.set(NOON + MINUTE)
-    due, _ = await world.store.due_schedules(10)
+    due, *_ = await world.store.due_schedules(10)
     decisions = [decision_on(each) for each in due]
     await asyncio.gather(*(world.store.fire_schedules(decisions) for _ in range(4)))
     assert await world.jobs() == 1
@@ -69,7 +69,7 @@ async def test_a_caller_with_a_clock_ahead_fires_nothing_early(world: Clockwork)
     schedule = await world.put("report", every=60)
     await world.work()
     await world.set(NOON + HOUR)
-    due, _ = await world.store.due_schedules(10)
+    due, *_ = await world.store.due_schedules(10)
     await world.set(NOON + MINUTE)
     await world.store.fire_schedules([decision_on(each) for each in due])
     assert [moment for moment, _ in await world.fires(schedule)] == [NOON + MINUTE]
@@ -374,7 +374,7 @@ async def test_a_leader_that_stood_still_does_not_fire_what_is_too_late_by_now(w
     schedule = await world.put("report", cron="0 * * * *", catch_up=600)
     await world.work()
     await world.set(NOON + HOUR)
-    due, _ = await world.store.due_schedules(10)
+    due, *_ = await world.store.due_schedules(10)
     decisions = [decision_on(each) for each in due]
     await world.set(NOON + 2 * HOUR - MINUTE)
     assert await world.store.fire_schedules(decisions) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,9 +12,11 @@ import httpx
 import pytest
 
 from holdfast import Holdfast
+from holdfast.definitions.json_text import JsonText
 from tests.sql.factories import state_of
 from tests.web.conftest import KeyMaker
 from tests.web.test_jobs import is_problem
+from tests.web.test_rooms import BLOCKED
 from tests.web.test_steering import pages
 
 SCHEDULES = "/ops/schedules"
@@ -139,3 +143,54 @@ async def test_what_code_declares_can_be_paused_and_run_but_not_changed(
         assert "belongs to the code" in is_problem(answer, 409, "conflict")["detail"]
     assert (await client.post(f"{place}/pause", headers=operate)).json()["state"] == "paused"
     assert (await client.post(f"{place}/run", headers=operate)).status_code == 202
+
+
+async def test_lists_and_changes_are_without_payloads(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    operate, schedules = await key("operate"), (await hf.operations()).schedules
+    large = {"text": "x" * 100_000}
+    for name in "abc":
+        made = await schedules.put(name, every=3600, job="report", payload=large, by="tester")
+        assert made.payload is None
+    listed = await client.get(SCHEDULES, headers=operate)
+    assert [(each["name"], "payload" in each) for each in listed.json()["items"]] == [(name, False) for name in "abc"]
+    assert len(listed.content) < 5_000
+    assert [each.payload for each in await schedules.list()] == [None] * 3
+    assert (await client.get(f"{SCHEDULES}/b", headers=operate)).json()["payload"] == large
+    assert (await schedules.get("b")).payload == large
+
+
+async def test_payloads_of_schedules_stay_text(client: httpx.AsyncClient, hf: Holdfast, key: KeyMaker) -> None:
+    operate, schedules = await key("operate"), (await hf.operations()).schedules
+    text = JsonText('{"n":[' + ",".join(['{"":0}'] * 40_000) + "]}")  # thirty times as large as Python values
+    await client.get(SCHEDULES, headers=operate)  # what the first call imports
+    tracemalloc.start()
+    try:
+        await schedules.put("s", every=3600, job="report", payload=text, by="tester")
+        put = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        assert len((await client.get(f"{SCHEDULES}/s", headers=operate)).content) > len(text)
+        shown = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert max(put, shown) < 12 * len(text), (put, shown, len(text))
+
+
+async def test_large_schedules_are_recorded_in_turns_with_large_jobs(
+    client: httpx.AsyncClient, key: KeyMaker, conn: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.client.turns._TURN_SECONDS", 0.1)
+    greedy, modest = await key("operate", "submit", tenant="greedy"), await key("submit", tenant="modest")
+    large = {"every": 3600, "job": "report", "payload": {"text": "x" * 100_000}}
+    job = {"jobType": "x", "payload": large["payload"], "hold": True}
+    for method, path, body in (("post", SCHEDULES, {"name": "s", **large}), ("put", f"{SCHEDULES}/s", large)):
+        async with asyncio.timeout(20):
+            async with conn.transaction():
+                await conn.execute("select pg_advisory_xact_lock(hashtext(current_schema() || '.schedules'), 0)")
+                first = asyncio.create_task(client.request(method, path, json=body, headers=greedy))
+                while not await conn.fetchval(BLOCKED):
+                    await asyncio.sleep(0.01)
+                is_problem(await client.post("/jobs", json=job, headers=greedy), 503, "unavailable")
+                is_problem(await client.request(method, path, json=body, headers=greedy), 503, "unavailable")
+                assert (await client.post("/jobs", json=job, headers=modest)).status_code == 202
+                assert not first.done()
+            assert (await first).status_code in (200, 201)

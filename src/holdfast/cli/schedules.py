@@ -51,7 +51,7 @@ def list_(tenant: str | None, output: str) -> None:
 
     found = asked(find)
     if output != "table":
-        print_records([_record(schedule) for schedule in found], {}, output)
+        print_records([_listed(schedule) for schedule in found], {}, output)
         return
     print_records([_row(schedule) for schedule in found], _COLUMNS, output)
     if not found:
@@ -195,6 +195,12 @@ def _record(schedule: Schedule) -> dict[str, Any]:
     record = as_dict(schedule)
     for inner in ("id", "anchor", "reckoned_from"):
         del record[inner]
+    return record
+
+
+def _listed(schedule: Schedule) -> dict[str, Any]:
+    record = _record(schedule)
+    del record["payload"]
     return record
 
 

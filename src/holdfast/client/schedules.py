@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as replaced
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -39,12 +40,22 @@ class Schedules:
     async def list(
         self, *, tenant: str | None = None, after: tuple[str, str] | None = None, limit: int = 50
     ) -> Sequence[Schedule]:
-        """Schedules by tenant and name, after the given ones."""
+        """Schedules by tenant and name, after the given ones, without their payloads."""
         checked_limit(limit)
         return [_shown(row) for row in await self._store.list(tenant=tenant, after=after, limit=limit)]
 
     async def get(self, name: str, *, tenant: str = "default") -> Schedule:
-        """One schedule; NotFound if there is none."""
+        """One schedule, with its payload; NotFound if there is none."""
+        schedule, payload = await self.get_text(name, tenant=tenant)
+        return replaced(schedule, payload=_mapping(payload))
+
+    async def get_text(self, name: str, *, tenant: str = "default") -> tuple[Schedule, str]:
+        """The same with the payload as JSON text."""
+        for row in await self._store.list(tenant=tenant, name=name, payload=True):
+            return _shown(row), row["payload"]
+        raise _unknown(name)
+
+    async def _known(self, name: str, tenant: str) -> Schedule:
         for row in await self._store.list(tenant=tenant, name=name):
             return _shown(row)
         raise _unknown(name)
@@ -54,13 +65,13 @@ class Schedules:
     ) -> Sequence[Fire]:
         """What became of the last fire times of a schedule, newest first, and of their jobs."""
         checked_limit(limit)
-        return await self._store.fires((await self.get(name, tenant=tenant)).id, before=before, limit=limit)
+        return await self._store.fires((await self._known(name, tenant)).id, before=before, limit=limit)
 
     async def next(self, name: str, *, tenant: str = "default", count: int = 5) -> Sequence[datetime]:
         """The next fire times; none while the schedule is paused or retired."""
         if not isinstance(count, int) or not 1 <= count <= _MOST_NEXT:
             raise InvalidInput(f"count must be a whole number from 1 to {_MOST_NEXT}, not {shown(count)}")
-        schedule = await self.get(name, tenant=tenant)
+        schedule = await self._known(name, tenant)
         if schedule.state != "active":
             return []
         times = times_of(schedule.cron, schedule.every, schedule.tz, schedule.anchor)
@@ -95,7 +106,8 @@ class Schedules:
         by_key: UUID | None = None,
     ) -> Schedule:
         """Make a schedule, or change the one with this name; its last fire time stays. The arguments are those of
-        `Holdfast.schedule`, with `options` as a mapping. Conflict, if the schedule belongs to code.
+        `Holdfast.schedule`, with `options` as a mapping. Conflict, if the schedule belongs to code. The answer is
+        without the payload.
         """
         if options is not None and "tenant" in options:
             raise InvalidInput("tenant is not an option of a schedule's jobs: they belong to the schedule's tenant")
@@ -109,19 +121,21 @@ class Schedules:
             job=job,
             cron=cron,
             every=every,
-            payload=text,
             tz=tz,
             overlap=overlap,
             catch_up=catch_up,
             jitter=jitter,
             options={**(options or {}), "tenant": tenant},
         )
-        answer = await self._store.put(definition, tenant=tenant, replace=replace, by=by, note=note, by_key=by_key)
+        del definition["payload"]
+        answer = await self._store.put(
+            definition, text, tenant=tenant, replace=replace, by=by, note=note, by_key=by_key
+        )
         if answer == "exists":
             raise Conflict(f"a schedule {name!r} already exists: change that one, or choose another name")
         if answer == "declared":
             raise _belongs_to_code(name)
-        return await self.get(name, tenant=tenant)
+        return await self._known(name, tenant)
 
     async def pause(
         self, name: str, *, by: str, note: str | None = None, tenant: str = "default", by_key: UUID | None = None
@@ -177,7 +191,7 @@ def _shown(row: Mapping[str, Any]) -> Schedule:
     return Schedule(
         every=row["every_seconds"],
         job=row["type"],
-        payload=_mapping(row["payload"]),
+        payload=None,
         options=_mapping(row["options"]),
         state=_state(row),
         words=_words(row["cron"], row["every_seconds"], row["tz"], row["anchor"]),

@@ -35,7 +35,8 @@ class Schedule:
     #: When it fires, in words.
     words: str
     job: str
-    payload: Mapping[str, Any]
+    #: None in lists, and in what changes answer.
+    payload: Mapping[str, Any] | None
     options: Mapping[str, Any]
     overlap: str
     catch_up: float

@@ -981,6 +981,7 @@ CREATE FUNCTION holdfast.bounds() RETURNS TABLE(name text, low numeric, high num
     ('ageing', 0, 3153600000, false),
     ('result_bytes', 1, 104857600, true),
     ('streams', 1, 10000000, true),
+    ('schedules', 1, 1000000, true),
     ('stream_idle', 0, 3153600000, false),
     ('payload_bytes', 1024, 104857600, true),
     ('page', 1, 10000, true),
@@ -1898,6 +1899,30 @@ end
 $$;
 ALTER FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) IS 'Refuse results that are too large.';
+CREATE FUNCTION holdfast.check_room_for_schedule(tenant text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most  integer := setting('SCHEDULES_PER_TENANT');
+  found integer := (
+    select count(*)
+    from (
+      select
+      from schedules s
+      where s.tenant = check_room_for_schedule.tenant and s.retired_at is null
+      limit most) counted);
+begin
+  if found >= most then
+    raise exception
+      'tenant % has % schedules, and may have % (SCHEDULES_PER_TENANT): delete schedules that nobody needs, or raise the limit',
+      tenant, found, most
+      using errcode = 'HF002', constraint = 'schedules_per_tenant';
+  end if;
+end
+$$;
+ALTER FUNCTION holdfast.check_room_for_schedule(tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.check_room_for_schedule(tenant text) IS 'Raise if the tenant has as many schedules as it may.';
 CREATE FUNCTION holdfast.check_schedule(definition jsonb, tenant text) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -3869,29 +3894,57 @@ CREATE FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) 
 $$;
 ALTER FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) IS 'Whether the job of an entry waits for that moment.';
-CREATE FUNCTION holdfast.due_schedules(max_schedules integer DEFAULT 100) RETURNS TABLE(id bigint, tenant text, name text, revision integer, cron text, every_seconds double precision, anchor timestamp with time zone, tz text, next_fire_at timestamp with time zone, reckoned_from timestamp with time zone, catch_up double precision, clock timestamp with time zone, next_in_seconds double precision)
-    LANGUAGE sql STABLE SECURITY DEFINER
+CREATE FUNCTION holdfast.due_schedules(max_schedules integer DEFAULT 100, after_tenant text DEFAULT NULL::text) RETURNS TABLE(id bigint, tenant text, name text, revision integer, cron text, every_seconds double precision, anchor timestamp with time zone, tz text, next_fire_at timestamp with time zone, reckoned_from timestamp with time zone, catch_up double precision, clock timestamp with time zone, next_in_seconds double precision)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
     AS $$
-  (
+#variable_conflict use_column
+declare
+  chosen  bigint[];
+  waiting text[] := '{}';
+  reached text;
+begin
+  chosen := array(select s.id from schedules s where s.look_at <= now() order by s.look_at, s.id limit max_schedules);
+  if cardinality(chosen) >= max_schedules then
+    select w.waiting, w.reached into waiting, reached from tenants_due(max_schedules, after_tenant) w;
+    chosen := array(
+      select first.id
+      from (
+        select taken.id, min(taken.turn) as turn, min(taken.look_at) as look_at
+        from (
+          select own.id, own.look_at, row_number() over (partition by t.tenant order by own.look_at, own.id) as turn
+          from unnest(waiting) as t (tenant)
+          cross join lateral (
+            select s.id, s.look_at
+            from schedules s
+            where s.tenant = t.tenant and s.look_at <= now()
+            order by s.look_at, s.id
+            limit max_schedules) own
+          union all
+          select s.id, s.look_at, max_schedules + 1 from schedules s where s.id = any (chosen)) taken
+        group by taken.id) first
+      order by first.turn, first.look_at, first.id
+      limit max_schedules);
+  end if;
+  return query
     select s.id, s.tenant, s.name, s.revision, s.cron, s.every_seconds, s.anchor, s.tz, s.next_fire_at, s.reckoned_from,
       s.catch_up, now(), null::double precision
     from schedules s
-    where s.look_at <= now()
-    order by s.look_at, s.id
-    limit max_schedules
-  )
-  union all
-  select null, null, null, null, null, null, null, null, null, null, null, now(), (
-    select extract(epoch from s.look_at - now())::double precision
-    from schedules s
-    where s.look_at > now()
-    order by s.look_at
-    limit 1)
+    where s.id = any (chosen)
+    order by array_position(chosen, s.id);
+  return query
+    select null::bigint, reached, null::text, null::integer, null::text, null::double precision, null::timestamptz, null::text,
+      null::timestamptz, null::timestamptz, null::double precision, now(), (
+        select extract(epoch from s.look_at - now())::double precision
+        from schedules s
+        where s.look_at > now()
+        order by s.look_at
+        limit 1);
+end
 $$;
-ALTER FUNCTION holdfast.due_schedules(max_schedules integer) OWNER TO holdfast_owner;
-COMMENT ON FUNCTION holdfast.due_schedules(max_schedules integer) IS 'Schedules that the leader is to look at, and last a row without id that says in how many seconds the next one follows (null: none does).';
+ALTER FUNCTION holdfast.due_schedules(max_schedules integer, after_tenant text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.due_schedules(max_schedules integer, after_tenant text) IS 'Schedules that the leader is to look at, and last a row without id that says in how many seconds the next one follows (null: none does).';
 CREATE FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
@@ -12235,6 +12288,7 @@ declare
     when 'RETENTION_DAYS' then 'retention_days'
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
     when 'STREAMS_PER_TENANT' then 'streams'
+    when 'SCHEDULES_PER_TENANT' then 'schedules'
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
     when 'FAST_TIMEOUT_SECONDS' then 'timeout'
     when 'GENERAL_TIMEOUT_SECONDS' then 'timeout'
@@ -13060,7 +13114,10 @@ begin
   from schedules s
   where s.tenant = store_schedule.tenant and s.name = definition ->> 'name'
   for update;
-  if not found then
+  if old.id is null or old.retired_at is not null then
+    perform check_room_for_schedule(tenant);
+  end if;
+  if old.id is null then
     insert into schedules (
       tenant, name, cron, every_seconds, tz, type, payload, options, overlap, catch_up, jitter, digest, declared_at,
       created_by, updated_by)
@@ -13709,6 +13766,38 @@ end
 $$;
 ALTER FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) OWNER TO holdfast_owner;
 COMMENT ON FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) IS 'The tenants that have jobs with one of these fingerprints; null if there are more than `max_tenants`.';
+CREATE FUNCTION holdfast.tenants_due(max_tenants integer, after_tenant text, OUT waiting text[], OUT reached text) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'holdfast', 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+declare
+  following record;
+begin
+  waiting := '{}';
+  reached := after_tenant;
+  for looks in 1..1000 loop
+    select s.tenant, s.look_at into following
+    from schedules s
+    where s.look_at is not null and s.tenant > coalesce(reached, '')
+    order by s.tenant, s.look_at, s.id
+    limit 1;
+    if not found then
+      -- Once more from the beginning, if there was nobody behind the last one.
+      exit when reached is null or waiting <> '{}';
+      reached := null;
+      continue;
+    end if;
+    reached := following.tenant;
+    if following.look_at <= now() then
+      waiting := waiting || following.tenant;
+      exit when cardinality(waiting) >= max_tenants;
+    end if;
+  end loop;
+end
+$$;
+ALTER FUNCTION holdfast.tenants_due(max_tenants integer, after_tenant text, OUT waiting text[], OUT reached text) OWNER TO holdfast_owner;
+COMMENT ON FUNCTION holdfast.tenants_due(max_tenants integer, after_tenant text, OUT waiting text[], OUT reached text) IS 'The next tenants by name with schedules that are due, from the beginning again where there are none, and how far the walk came.';
 CREATE FUNCTION holdfast.term_at(place text[]) RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $_$
@@ -15260,6 +15349,7 @@ CREATE INDEX schedule_fires_missed ON holdfast.schedule_fires USING btree (sched
 CREATE INDEX schedule_fires_old ON holdfast.schedule_fires USING btree (fire_at, schedule_id);
 CREATE INDEX schedules_look ON holdfast.schedules USING btree (look_at, id) WHERE (look_at IS NOT NULL);
 CREATE INDEX schedules_named ON holdfast.schedules USING btree (name, tenant);
+CREATE INDEX schedules_turns ON holdfast.schedules USING btree (tenant, look_at, id) WHERE (look_at IS NOT NULL);
 CREATE INDEX streams_names ON holdfast.streams USING btree (type, queue, tenant, id) WHERE (closed_in IS NULL);
 CREATE INDEX streams_tenant ON holdfast.streams USING btree (tenant);
 CREATE INDEX streams_tenants ON holdfast.streams USING btree (tenant) WHERE (closed_in IS NULL);
@@ -15451,6 +15541,7 @@ REVOKE ALL ON FUNCTION holdfast.check_remote_report(report jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report(seq integer, items jsonb, collection text, progress bigint, done_reason text, ends text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_report_size(items jsonb, cursor jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_results(job_ids uuid[], results jsonb[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.check_room_for_schedule(tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_schedule(definition jsonb, tenant text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_scope(kind text, name text, kinds text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.check_seconds(what text, bound text, lengths double precision[]) FROM PUBLIC;
@@ -15546,8 +15637,8 @@ GRANT ALL ON FUNCTION holdfast.drop_stray_leases(after text[], max_rows integer)
 REVOKE ALL ON FUNCTION holdfast.drop_strays(max_rows integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.drop_strays(max_rows integer) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.due_fits(run_at timestamp with time zone, job_id uuid) FROM PUBLIC;
-REVOKE ALL ON FUNCTION holdfast.due_schedules(max_schedules integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION holdfast.due_schedules(max_schedules integer) TO holdfast_worker;
+REVOKE ALL ON FUNCTION holdfast.due_schedules(max_schedules integer, after_tenant text) FROM PUBLIC;
+GRANT ALL ON FUNCTION holdfast.due_schedules(max_schedules integer, after_tenant text) TO holdfast_worker;
 REVOKE ALL ON FUNCTION holdfast.due_text(run_at timestamp with time zone, template text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.early_condition(tree jsonb, place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.elect(max_targets integer) FROM PUBLIC;
@@ -16134,6 +16225,7 @@ REVOKE ALL ON FUNCTION holdfast.tenant_of_key(kind text, name text, key_id uuid)
 REVOKE ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION holdfast.tenant_request(tenant text, verb text, id uuid, by text, note text, only_target text, by_key uuid) TO holdfast_client;
 REVOKE ALL ON FUNCTION holdfast.tenants_alike(prints text[], max_tenants integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION holdfast.tenants_due(max_tenants integer, after_tenant text, OUT waiting text[], OUT reached text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.term_at(place text[]) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.texts_of(list jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION holdfast.timeout_of(type text) FROM PUBLIC;

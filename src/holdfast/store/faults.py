@@ -18,6 +18,7 @@ from holdfast.errors import (
     PayloadTooLarge,
     SchemaError,
     TooManyQueues,
+    TooManySchedules,
     TypeClosed,
 )
 
@@ -66,6 +67,7 @@ _UNSENT = ("cannot switch to state", "connection is closed")
 _RULES: dict[str | None, type[HoldfastError]] = {
     "payload": InvalidPayload,
     "payload_max_bytes": PayloadTooLarge,
+    "schedules_per_tenant": TooManySchedules,
     "streams_per_tenant": TooManyQueues,
     "type_closed": TypeClosed,
 }

@@ -254,10 +254,13 @@ class MaintenanceStore:
         """Forget bulk operations that ended long ago; how many."""
         return int(await self._statements.value("forget_bulks", most))
 
-    async def due_schedules(self, most: int) -> tuple[list[DueSchedule], float | None]:
-        """Schedules that are to be looked at, and in how many seconds the next one follows."""
-        *rows, last = await self._statements.rows("due_schedules", most)
-        return [DueSchedule(*row[:12]) for row in rows], last["next_in_seconds"]
+    async def due_schedules(
+        self, most: int, after_tenant: str | None = None
+    ) -> tuple[list[DueSchedule], float | None, str | None]:
+        """Schedules that are to be looked at, in how many seconds the next one follows, and the tenant behind which the
+        next turns begin."""
+        *rows, last = await self._statements.rows("due_schedules", most, after_tenant)
+        return [DueSchedule(*row[:12]) for row in rows], last["next_in_seconds"], last["tenant"]
 
     async def fire_schedules(self, decisions: Sequence[ScheduleDecision]) -> list[FiredSchedule]:
         """Decide fire times."""

@@ -32,6 +32,7 @@ class ScheduleStore:
     async def put(
         self,
         definition: Mapping[str, Any],
+        payload: str,
         *,
         tenant: str,
         replace: bool,
@@ -39,8 +40,12 @@ class ScheduleStore:
         note: str | None,
         by_key: UUID | None,
     ) -> str:
-        """Make a schedule, or change it. Answers `created`, `changed`, `exists` or `declared`."""
-        asked = json.dumps(definition), tenant, replace, by, note, by_key
+        """Make a schedule, or change it. Answers `created`, `changed`, `exists` or `declared`.
+
+        The payload is JSON text: as Python values it would take many times as much memory.
+        """
+        text = f'{json.dumps(definition)[:-1]},"payload":{payload}}}'
+        asked = text, tenant, replace, by, note, by_key
         (row,) = await self._session.rows("put_schedule", *asked, *provenance.get())
         return str(row[0])
 
@@ -65,10 +70,16 @@ class ScheduleStore:
         return None
 
     async def list(
-        self, *, tenant: str | None, name: str | None = None, after: tuple[str, str] | None = None, limit: int = 1
+        self,
+        *,
+        tenant: str | None,
+        name: str | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 1,
+        payload: bool = False,
     ) -> list[dict[str, Any]]:
-        """Schedules by tenant and name, as the engine has them."""
-        rows = await self._session.rows("list_schedules", tenant, name, *(after or (None, None)), limit)
+        """Schedules by tenant and name, as the engine has them; payloads, as JSON text, only if asked for."""
+        rows = await self._session.rows("list_schedules", tenant, name, *(after or (None, None)), limit, payload)
         return [dict(row) for row in rows]
 
     async def fires(self, schedule_id: int, *, before: datetime | None = None, limit: int = 20) -> Sequence[Fire]:

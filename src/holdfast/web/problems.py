@@ -33,6 +33,7 @@ from holdfast.errors import (
     Reason,
     SchemaError,
     TooManyQueues,
+    TooManySchedules,
 )
 from holdfast.lifecycle.service import Outage
 
@@ -47,6 +48,7 @@ _STATUSES: tuple[tuple[type[HoldfastError], int, bool], ...] = (
     (AlreadyFinal, 409, True),
     (Conflict, 409, True),
     (TooManyQueues, 409, True),
+    (TooManySchedules, 409, True),
     (PayloadTooLarge, 413, True),
     (InvalidInput, 422, True),
     (NotOpen, 503, False),
@@ -98,6 +100,10 @@ CATALOGUE: Mapping[str, tuple[int, str]] = {
     "already-reported": (
         409,
         "The worker has ended this attempt before, in another way; the detail says how. Nothing was changed.",
+    ),
+    "schedules-limit": (
+        409,
+        "The tenant has as many schedules as it may (`SCHEDULES_PER_TENANT`). Delete some, or raise the limit.",
     ),
     "queues-limit": (
         409,

@@ -46,6 +46,8 @@ class FireSchedules(Duty):
 
     _rewinds: bool = True
     _reached: list[str] | None = None
+    #: The tenant whose turn was the last one, while more is due than is decided at once.
+    _turned: str | None = None
 
     async def work(self, store: MaintenanceStore) -> Next:
         """Decide what is due."""
@@ -53,7 +55,7 @@ class FireSchedules(Duty):
             _, self._reached = await store.rewind_schedules(self._reached, _REWOUND)
             self._rewinds = self._reached is not None
             return self.at_once()
-        due, next_in_seconds = await store.due_schedules(self.batch.size)
+        due, next_in_seconds, self._turned = await store.due_schedules(self.batch.size, self._turned)
         decisions = []
         for schedule in due:
             try:

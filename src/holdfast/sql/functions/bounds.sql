@@ -25,6 +25,7 @@ as $$
     ('ageing', 0, 3153600000, false),
     ('result_bytes', 1, 104857600, true),
     ('streams', 1, 10000000, true),
+    ('schedules', 1, 1000000, true),
     ('stream_idle', 0, 3153600000, false),
     ('payload_bytes', 1024, 104857600, true),
     ('page', 1, 10000, true),

@@ -6,6 +6,7 @@
 --    `schedule_fires` makes sure of one job per fire time. So crashes, several leaders and late callers do no harm, and a
 --    clock that was set back cannot fire anything twice.
 -- 3. The failure of one schedule undoes its own part alone, and is tried again later, ever more rarely.
+-- 4. Tenants take turns among what is due: the thousands of schedules of one do not keep the single one of another waiting.
 
 -- The job of a schedule that is still open; null if there is none.
 create or replace function open_run(schedule_id bigint) returns uuid
@@ -45,31 +46,94 @@ as $$
 $$;
 
 -- Schedules that the leader is to look at, and last a row without id that says in how many seconds the next one follows
--- (null: none does).
-create or replace function due_schedules(max_schedules integer default 100)
+-- (null: none does). If more are due than that, tenants take turns: the walk over them begins behind `after_tenant`, and
+-- the last row says in `tenant` how far it came. Each of these tenants has its oldest one looked at, then
+-- each its second, and so on; what room is left goes to the oldest of all.
+create or replace function due_schedules(max_schedules integer default 100, after_tenant text default null)
 returns table (
   id bigint, tenant text, name text, revision integer, cron text, every_seconds double precision, anchor timestamptz,
   tz text, next_fire_at timestamptz, reckoned_from timestamptz, catch_up double precision, clock timestamptz,
   next_in_seconds double precision)
-language sql security definer stable
+language plpgsql security definer stable
 set search_path from current
 set enable_seqscan = off
 as $$
-  (
+#variable_conflict use_column
+declare
+  chosen  bigint[];
+  waiting text[] := '{}';
+  reached text;
+begin
+  chosen := array(select s.id from schedules s where s.look_at <= now() order by s.look_at, s.id limit max_schedules);
+  if cardinality(chosen) >= max_schedules then
+    select w.waiting, w.reached into waiting, reached from tenants_due(max_schedules, after_tenant) w;
+    chosen := array(
+      select first.id
+      from (
+        select taken.id, min(taken.turn) as turn, min(taken.look_at) as look_at
+        from (
+          select own.id, own.look_at, row_number() over (partition by t.tenant order by own.look_at, own.id) as turn
+          from unnest(waiting) as t (tenant)
+          cross join lateral (
+            select s.id, s.look_at
+            from schedules s
+            where s.tenant = t.tenant and s.look_at <= now()
+            order by s.look_at, s.id
+            limit max_schedules) own
+          union all
+          select s.id, s.look_at, max_schedules + 1 from schedules s where s.id = any (chosen)) taken
+        group by taken.id) first
+      order by first.turn, first.look_at, first.id
+      limit max_schedules);
+  end if;
+  return query
     select s.id, s.tenant, s.name, s.revision, s.cron, s.every_seconds, s.anchor, s.tz, s.next_fire_at, s.reckoned_from,
       s.catch_up, now(), null::double precision
     from schedules s
-    where s.look_at <= now()
-    order by s.look_at, s.id
-    limit max_schedules
-  )
-  union all
-  select null, null, null, null, null, null, null, null, null, null, null, now(), (
-    select extract(epoch from s.look_at - now())::double precision
+    where s.id = any (chosen)
+    order by array_position(chosen, s.id);
+  return query
+    select null::bigint, reached, null::text, null::integer, null::text, null::double precision, null::timestamptz, null::text,
+      null::timestamptz, null::timestamptz, null::double precision, now(), (
+        select extract(epoch from s.look_at - now())::double precision
+        from schedules s
+        where s.look_at > now()
+        order by s.look_at
+        limit 1);
+end
+$$;
+
+-- The next tenants by name with schedules that are due, from the beginning again where there are none, and how far the walk
+-- came. It looks at a thousand tenants at most.
+create or replace function tenants_due(max_tenants integer, after_tenant text, out waiting text[], out reached text)
+language plpgsql stable
+set search_path from current
+set enable_seqscan = off
+as $$
+declare
+  following record;
+begin
+  waiting := '{}';
+  reached := after_tenant;
+  for looks in 1..1000 loop
+    select s.tenant, s.look_at into following
     from schedules s
-    where s.look_at > now()
-    order by s.look_at
-    limit 1)
+    where s.look_at is not null and s.tenant > coalesce(reached, '')
+    order by s.tenant, s.look_at, s.id
+    limit 1;
+    if not found then
+      -- Once more from the beginning, if there was nobody behind the last one.
+      exit when reached is null or waiting <> '{}';
+      reached := null;
+      continue;
+    end if;
+    reached := following.tenant;
+    if following.look_at <= now() then
+      waiting := waiting || following.tenant;
+      exit when cardinality(waiting) >= max_tenants;
+    end if;
+  end loop;
+end
 $$;
 
 -- How late a fire time counts as on time: the time that another process takes to become the leader, and more.

@@ -56,6 +56,31 @@ begin
 end
 $$;
 
+-- Raise if the tenant has as many schedules as it may. Retired ones do not count. Those who make schedules take turns, so
+-- that none is overlooked.
+create or replace function check_room_for_schedule(tenant text) returns void
+language plpgsql
+set search_path from current
+as $$
+declare
+  most  integer := setting('SCHEDULES_PER_TENANT');
+  found integer := (
+    select count(*)
+    from (
+      select
+      from schedules s
+      where s.tenant = check_room_for_schedule.tenant and s.retired_at is null
+      limit most) counted);
+begin
+  if found >= most then
+    raise exception
+      'tenant % has % schedules, and may have % (SCHEDULES_PER_TENANT): delete schedules that nobody needs, or raise the limit',
+      tenant, found, most
+      using errcode = 'HF002', constraint = 'schedules_per_tenant';
+  end if;
+end
+$$;
+
 -- Store a new definition, or change the one that is there. The caller has checked it and locked the row.
 create or replace function store_schedule(definition jsonb, tenant text, by text, digest text) returns void
 language plpgsql
@@ -70,7 +95,10 @@ begin
   from schedules s
   where s.tenant = store_schedule.tenant and s.name = definition ->> 'name'
   for update;
-  if not found then
+  if old.id is null or old.retired_at is not null then
+    perform check_room_for_schedule(tenant);
+  end if;
+  if old.id is null then
     insert into schedules (
       tenant, name, cron, every_seconds, tz, type, payload, options, overlap, catch_up, jitter, digest, declared_at,
       created_by, updated_by)

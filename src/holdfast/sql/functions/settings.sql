@@ -16,6 +16,7 @@ declare
     when 'RETENTION_DAYS' then 'retention_days'
     when 'RETENTION_DEAD_DAYS' then 'retention_days'
     when 'STREAMS_PER_TENANT' then 'streams'
+    when 'SCHEDULES_PER_TENANT' then 'schedules'
     when 'STREAM_IDLE_SECONDS' then 'stream_idle'
     when 'FAST_TIMEOUT_SECONDS' then 'timeout'
     when 'GENERAL_TIMEOUT_SECONDS' then 'timeout'

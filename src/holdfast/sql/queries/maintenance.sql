@@ -151,7 +151,7 @@ select holdfast.advance_bulk($1, $2);
 -- name: due_schedules
 -- Schedules that are to be looked at, and when the next one follows.
 select id, tenant, name, revision, cron, every_seconds, anchor, tz, next_fire_at, reckoned_from, catch_up, clock, next_in_seconds
-from holdfast.due_schedules($1);
+from holdfast.due_schedules($1, $2);
 
 -- name: fire_schedules
 -- Decide fire times.

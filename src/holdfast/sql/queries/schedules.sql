@@ -19,8 +19,8 @@ select holdfast.delete_schedule($1, $2, holdfast.as_caller($3, $6, $7), $4, $5);
 select outcome, job_id from holdfast.run_schedule($1, $2, holdfast.as_caller($3, $6, $7), $4, $5);
 
 -- name: list_schedules
--- Schedules by name.
-select id, tenant, name, cron, every_seconds, anchor, tz, type, left(payload::text, 1048576) as payload, options::text as options,
+-- Schedules by name; with their payloads only if asked for.
+select id, tenant, name, cron, every_seconds, anchor, tz, type, case when $6 then payload::text end as payload, options::text as options,
   overlap, catch_up, jitter, digest is not null as declared, holdfast.readable(declared_at) as declared_at,
   holdfast.readable(retired_at) as retired_at, holdfast.readable(paused_at) as paused_at, paused_by, paused_note,
   holdfast.readable(next_fire_at) as next_fire_at, holdfast.readable(reckoned_from) as reckoned_from, holdfast.readable(last_fire_at) as last_fire_at,

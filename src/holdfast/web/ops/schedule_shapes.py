@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 from pydantic import AfterValidator, Field
@@ -62,6 +62,11 @@ class ScheduleChange(Note):
     jitter: Annotated[float, _seconds("jitter")] = 0.0
     options: ScheduleOptions = ScheduleOptions()
 
+    @property
+    def text(self) -> str:
+        """The payload as JSON text."""
+        return cast("str", self.payload)
+
     def given(self) -> dict[str, Any]:
         """The arguments of the client's verbs."""
         definition = {name: getattr(self, name) for name in ScheduleChange.model_fields if name != "options"}
@@ -75,7 +80,10 @@ class NewSchedule(ScheduleChange):
 
 
 class ScheduleSummary(Shown):
-    """A schedule in a list. `words` say when it fires; `last_error` why it could not, the last `failures` times."""
+    """A schedule in a list, without its payload.
+
+    `words` say when it fires; `last_error` why it could not, the last `failures` times.
+    """
 
     tenant: str
     name: str
@@ -85,7 +93,6 @@ class ScheduleSummary(Shown):
     tz: str
     words: str
     job: str
-    payload: dict[str, Any]
     options: dict[str, Any]
     overlap: str
     catch_up: float
@@ -123,8 +130,9 @@ class FireDetails(Shown):
 
 
 class ScheduleDetails(ScheduleSummary):
-    """A schedule with its last fire times, newest first."""
+    """A schedule with its payload and its last fire times, newest first."""
 
+    payload: dict[str, Any]
     fires: list[FireDetails]
 
 
