@@ -49,6 +49,7 @@ post() { # VERB WAIT BODY: one call, repeated until it is answered; the answer i
 ended() { while :; do wait "$1"; code=$?; kill -0 "$1" 2>/dev/null || return 0; done; } # signals interrupt `wait`
 failure() { printf '"error":{"kind":"%s","message":"%s"}' "${2:-retryable}" "$1"; }
 stop() { [ -s "$dir/why" ] || printf '%s' "$1" >"$dir/why"; kill -TERM "$child" 2>/dev/null; }
+alive() { kill -0 $$ 2>/dev/null || { stop dead; false; }; } # kill -9 of the worker leaves its children behind
 
 heed() { # VERB PREFIX: obey what an answer says of the job
   case $(json "$dir/$1" "$2.owned" "$2.directive" .directive | paste -sd, -) in
@@ -62,18 +63,19 @@ heed() { # VERB PREFIX: obey what an answer says of the job
 keep() { # in the background: keep the lease, and hear what becomes of the job
   trap 'kill "$curl" 2>/dev/null; exit' TERM
   pause=$((lease < 3000 ? 1 : lease > 60000 ? 20 : lease / 3000))
-  while [ ! -s "$dir/why" ]; do
+  while alive && [ ! -s "$dir/why" ]; do
     began=$(date +%s)
     post extend $pause "{\"worker_id\":\"$id\",\"leases\":[{$ref}],\"wait_sec\":$pause}"
     [ "$status" != 200 ] || heed extend '.leases[0]'
     [ $(($(date +%s) - began)) -ge $pause ] || { sleep $pause & wait $!; }
   done
   sleep 5 & wait $! && kill -KILL "$child" 2>/dev/null
+  alive || { echo STOP 1<>"$dir/out"; rm -rf "$dir"; }
 }
 
 reports() { # in the background: send what the command prints, line by line
   trap '' TERM INT && seq=0
-  while IFS= read -r line <&3 && [ "$line" != STOP ] && [ ! -s "$dir/why" ]; do
+  while IFS= read -r line <&3 && alive && [ "$line" != STOP ] && [ ! -s "$dir/why" ]; do
     case $line in '{"result":'* | '{"error":'*) printf '%s' "$line" >"$dir/last"; continue ;; esac
     post report 0 "{\"worker_id\":\"$id\",$ref,\"seq\":$((seq += 1)),${line#?}"
     case $status in
