@@ -13,7 +13,7 @@ import httpx
 from holdfast import Context, Fatal
 from holdfast.remote import RemoteWorker
 
-worker = RemoteWorker(os.environ["HOLDFAST_URL"], os.environ.get("HOLDFAST_KEY"), slots=1)
+worker = RemoteWorker(slots=1)
 
 
 @worker.job("leads.scrape")

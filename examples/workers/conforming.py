@@ -6,13 +6,12 @@ holdfast conform -- python -m examples.workers.conforming
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 from holdfast import Context, Fatal, Hold, Retry, Snooze
 from holdfast.remote import RemoteWorker
 
-worker = RemoteWorker(os.environ["HOLDFAST_URL"], os.environ.get("HOLDFAST_KEY"), slots=2)
+worker = RemoteWorker(slots=2)
 
 
 @worker.job("conform.echo")

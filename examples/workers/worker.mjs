@@ -14,8 +14,7 @@ import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
-const AGAIN = [408, 429, 500, 502, 503, 504];
-const WAIT_SEC = 20, TRY_SEC = 10, PATIENCE_MS = 120_000;
+const AGAIN = [408, 429, 500, 502, 503, 504], WAIT_SEC = 20, TRY_SEC = 10, PATIENCE_MS = 120_000;
 const named = ({ job_id, attempt }) => ({ job_id, attempt });
 export class Failure extends Error { // with {kind: retryable|fatal|hold|snooze, delay_sec, circuit}
   constructor(message, more) { Object.assign(super(message), more); }
@@ -23,6 +22,7 @@ export class Failure extends Error { // with {kind: retryable|fatal|hold|snooze,
 
 export class Worker {
   constructor(handlers, { url = process.env.HOLDFAST_URL, key = process.env.HOLDFAST_KEY, slots = 4 } = {}) {
+    if (!url) throw Object.assign(new Error('HOLDFAST_URL is not set'), { status: 0 });
     Object.assign(this, { handlers, key, slots, url: url.replace(/\/$/, ''), types: Object.keys(handlers) });
     this.id = `${hostname().replace(/[^!-~]/g, '')}-${process.pid}-${randomUUID().slice(0, 8)}`;
     [this.draining, this.running, this.stops] = [new AbortController(), new Map(), new Set()];
@@ -34,8 +34,7 @@ export class Worker {
     const request = { method: 'POST', headers, body: JSON.stringify({ worker_id: this.id, ...body }) };
     for (let pause = 200, end = Date.now() + PATIENCE_MS; ; pause = Math.min(pause * 2, 5000)) {
       const once = new AbortController(), give_up = () => once.abort();
-      const timer = setTimeout(give_up, (TRY_SEC + wait) * 1000);
-      signal?.addEventListener('abort', give_up);
+      const timer = setTimeout(give_up, (TRY_SEC + wait) * 1000); signal?.addEventListener('abort', give_up);
       let told = 0;
       try {
         const answer = await fetch(`${this.url}/worker/${verb}`, { ...request, signal: once.signal });
@@ -46,9 +45,9 @@ export class Worker {
       } catch (error) {
         if (error.status === 409) stop?.abort('over'); // the job has ended, or is another worker's
         if (error.status || signal?.aborted) throw error;
+        if (pause === 200) console.error(`${this.url} cannot be reached: ${error.cause?.message || error.message}`);
       } finally {
-        clearTimeout(timer);
-        signal?.removeEventListener('abort', give_up);
+        clearTimeout(timer); signal?.removeEventListener('abort', give_up);
       }
       const rest = Math.max(told, pause * (0.5 + Math.random() / 2));
       if (Date.now() + rest > end) throw new Error(`${this.url} does not answer`);
@@ -58,6 +57,7 @@ export class Worker {
 
   // Pull and run jobs until told to drain; then wait for those that run.
   async run() {
+    console.error(`worker ${this.id} pulls ${this.types.join(', ')} from ${this.url}`);
     while (!this.draining.signal.aborted) {
       if (this.running.size >= this.slots) await Promise.race(this.running.values());
       else await this.pull({ types: this.types, max: this.slots - this.running.size, request_id: randomUUID() });
@@ -108,8 +108,7 @@ export class Worker {
     } catch (error) {
       console.error(`${job.type} ${job.job_id}: its outcome is dropped: ${error.message}`);
     }
-    listening.abort();
-    this.stops.delete(stop);
+    listening.abort(); this.stops.delete(stop);
   }
 
   // Keep a job's lease, and hear what becomes of it. Once the handler was told to stop, nothing is waited for.
@@ -145,5 +144,5 @@ if (process.argv[1] && resolve(process.argv[1]) === fileURLToPath(import.meta.ur
     const worker = new Worker(handlers);
     for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => worker.stop());
     return worker.run();
-  });
+  }).catch((error) => (console.error(error.status >= 0 ? error.message : error), process.exit(2)));
 }

@@ -8,6 +8,7 @@
 # With the exit code 0 the job is done, otherwise it has failed; the end of standard error is the attempt's log.
 # SIGTERM tells it to stop: the job was canceled or paused, or is another worker's, or the worker ends.
 set -u; umask 077; export LC_ALL=C
+[ -n "${HOLDFAST_URL:-}" ] || { echo "HOLDFAST_URL is not set" >&2; exit 2; }
 [ $# -gt 0 ] || { echo "usage: worker.sh TYPE=COMMAND …" >&2; exit 2; }
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 chance() { od -An -N8 -tx1 /dev/urandom | tr -d ' \n'; }
@@ -41,7 +42,7 @@ json() { # FILE PATH…: the values at these paths (.jobs[0].payload), as they s
 post() { # VERB WAIT BODY: one call, repeated until it is answered; the answer is in $status and the file VERB
   printf '%s' "$3" >"$dir/$1.body" && : >"$dir/$1"
   curl -sS -o "$dir/$1" -w '%{http_code}' -H "@$dir/head" --data-binary "@$dir/$1.body" --max-time $((10 + $2)) \
-    --retry 9 --retry-all-errors --retry-max-time 120 "$HOLDFAST_URL/worker/$1" >"$dir/$1.status" 2>"$dir/$1.fault" &
+    --retry 9 --retry-all-errors --retry-max-time 120 "$HOLDFAST_URL/worker/$1" >"$dir/$1.status" &
   curl=$! && ended "$curl"
   status=$(cat "$dir/$1.status")
 }
@@ -49,6 +50,7 @@ post() { # VERB WAIT BODY: one call, repeated until it is answered; the answer i
 ended() { while :; do wait "$1"; code=$?; kill -0 "$1" 2>/dev/null || return 0; done; } # signals interrupt `wait`
 failure() { printf '"error":{"kind":"%s","message":"%s"}' "${2:-retryable}" "$1"; }
 stop() { [ -s "$dir/why" ] || printf '%s' "$1" >"$dir/why"; kill -TERM "$child" 2>/dev/null; }
+alive() { kill -0 $$ 2>/dev/null || { stop dead; false; }; } # kill -9 of the worker leaves its children behind
 
 heed() { # VERB PREFIX: obey what an answer says of the job
   case $(json "$dir/$1" "$2.owned" "$2.directive" .directive | paste -sd, -) in
@@ -62,18 +64,19 @@ heed() { # VERB PREFIX: obey what an answer says of the job
 keep() { # in the background: keep the lease, and hear what becomes of the job
   trap 'kill "$curl" 2>/dev/null; exit' TERM
   pause=$((lease < 3000 ? 1 : lease > 60000 ? 20 : lease / 3000))
-  while [ ! -s "$dir/why" ]; do
+  while alive && [ ! -s "$dir/why" ]; do
     began=$(date +%s)
     post extend $pause "{\"worker_id\":\"$id\",\"leases\":[{$ref}],\"wait_sec\":$pause}"
     [ "$status" != 200 ] || heed extend '.leases[0]'
     [ $(($(date +%s) - began)) -ge $pause ] || { sleep $pause & wait $!; }
   done
   sleep 5 & wait $! && kill -KILL "$child" 2>/dev/null
+  alive || { echo STOP 1<>"$dir/out"; rm -rf "$dir"; }
 }
 
 reports() { # in the background: send what the command prints, line by line
   trap '' TERM INT && seq=0
-  while IFS= read -r line <&3 && [ "$line" != STOP ] && [ ! -s "$dir/why" ]; do
+  while IFS= read -r line <&3 && alive && [ "$line" != STOP ] && [ ! -s "$dir/why" ]; do
     case $line in '{"result":'* | '{"error":'*) printf '%s' "$line" >"$dir/last"; continue ;; esac
     post report 0 "{\"worker_id\":\"$id\",$ref,\"seq\":$((seq += 1)),${line#?}"
     case $status in
@@ -112,8 +115,7 @@ work() { # run the job that was pulled
   reports & reader=$!
   keep 3<&- & keeper=$!
   ended $child && result=$code && echo STOP >&3
-  ended $reader && exec 3<&-
-  why=$(cat "$dir/why")
+  ended $reader && exec 3<&-; why=$(cat "$dir/why")
   case $why in
     over) echo "{$ref} had ended, or is another worker's: its outcome is dropped" >&2 ;;
     '') post report 0 "{\"worker_id\":\"$id\",$ref,$(outcome)}"
@@ -129,7 +131,7 @@ told() { # the first signal drains, the second one interrupts the command
   signals=$((signals + 1)); [ -z "$pulling" ] || kill "$curl" 2>/dev/null
   [ $signals -lt 2 ] || [ -z "$child" ] || stop drain
 }
-trap told TERM INT
+trap told TERM INT; echo "worker $id pulls $types from $HOLDFAST_URL" >&2
 
 while [ $signals = 0 ] && [ ! -e "$dir/drain" ]; do
   asked="\"worker_id\":\"$id\",\"types\":[$types],\"request_id\":\"$(chance)\"" began=$(date +%s) pulling=1
@@ -139,7 +141,7 @@ while [ $signals = 0 ] && [ ! -e "$dir/drain" ]; do
     ref=$(pulled) && [ -z "$ref" ] || post release 0 "{\"worker_id\":\"$id\",\"leases\":[{$ref}]}"
     break
   fi
-  case $status in 40[013] | 422) echo "the server refuses: $(cat "$dir/pull")" >&2; exit 1 ;; esac
+  case $status in 40[0134] | 422) echo "the server refuses: $(cat "$dir/pull")" >&2; exit 2 ;; esac
   [ "$status" != 200 ] || [ "$(json "$dir/pull" .directive)" != '"drain"' ] || : >"$dir/drain"
   ref=$(pulled)
   if [ "$status" = 200 ] && [ -n "$ref" ]; then work "$@"

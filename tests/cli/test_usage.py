@@ -113,6 +113,8 @@ def test_a_misspelt_variable_is_told_with_the_setting_that_may_be_meant() -> Non
     known = {
         "HOLDFAST_PORT": "8501",
         "HOLDFAST_TEST_DATABASE_URL": "x",
+        "HOLDFAST_URL": "http://localhost:8080",
+        "HOLDFAST_KEY": "hf_x",
         "HOLDFAST_WEB_SERVICE_HOST": "10.0.0.1",
         "HOLDFAST_WEB_PORT": "tcp://10.0.0.1:80",
         "HOLDFAST_WEB_PORT_80_TCP_ADDR": "10.0.0.1",

@@ -34,6 +34,7 @@ WRONG = [
     ("spins", "idle", "while there was nothing"),
     ("ignores-drain", "drain", "pulled again after it had been told to drain"),
     ("dies", "sigterm", "ended at SIGTERM with a job in hand"),
+    ("outlives", "sigkill", "went on with its job after SIGKILL (/worker/extend)"),
 ]
 
 

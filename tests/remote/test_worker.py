@@ -355,3 +355,15 @@ def test_a_worker_is_started_by_its_name(tmp_path: Path) -> None:
         process.terminate()
     assert "no jobs can be pulled" in line
     assert process.wait(30) == 0
+
+
+async def test_the_types_of_a_live_remote_worker_are_known(app: Holdfast, served: str) -> None:
+    worker = RemoteWorker(served)
+
+    @worker.job("text.shout")
+    async def shout(_: Context) -> None: ...
+
+    assert await app.client.other_names("type", "text.shout") == []
+    await worker.run(burst=True)
+    assert await app.client.other_names("type", "text.shout") is None
+    assert await app.client.other_names("type", "text.shuot") == ["text.shout"]

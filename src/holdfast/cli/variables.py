@@ -15,8 +15,8 @@ __all__ = ["tell_unknown_variables"]
 
 _PREFIX = "HOLDFAST_"
 _SETTINGS = frozenset(entry.variable.removeprefix(_PREFIX) for entry in ENTRIES)
-#: Variables of Holdfast's own processes, of the setup, and of tests.
-_OTHERS = re.compile(r"HOLDFAST_(ANSWERS|LEASH|METRICS|REMAINS|SETUP|(TEST|CHAOS)_\w+)")
+#: Variables of remote workers and clients, of Holdfast's own processes, of the setup, and of tests.
+_OTHERS = re.compile(r"HOLDFAST_(KEY|URL|ANSWERS|LEASH|METRICS|REMAINS|SETUP|(TEST|CHAOS)_\w+)")
 #: Variables that Kubernetes and Docker set in every container for a service whose name begins with "holdfast".
 _SERVICES = re.compile(r"HOLDFAST_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?=|PORT_\d+_(TCP|UDP)(_\w+)?=|PORT=(tcp|udp)://)")
 

@@ -23,7 +23,12 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - sys.path holds texts
     config = Config.load()
     set_up_logging(config.log_format, config.log_level)
-    found = getattr(importlib.import_module(module), name or "worker", None)
+    try:
+        found = getattr(importlib.import_module(module), name or "worker", None)
+    except KeyError as missing:
+        if missing.args not in {("HOLDFAST_URL",), ("HOLDFAST_KEY",)}:
+            raise
+        parser.exit(2, f"error: {missing.args[0]} is not set\n")
     if not isinstance(found, RemoteWorker):
         parser.error(f"{asked.worker} is not a RemoteWorker")
     try:

@@ -13,10 +13,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -24,9 +26,10 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from holdfast.app import Holdfast
 from holdfast.definitions.job_type import declare
-from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.errors import ConfigError, Forbidden, HoldfastError, InvalidInput
 from holdfast.lifecycle.loops import run as run_loop
 from holdfast.remote.shift import MOST_JOBS, Shift, Terms
+from holdfast.telemetry.narrator import set_up_logging
 from holdfast.worker.context import Context
 from holdfast.worker.lifespan import StoppedEarly, inside
 
@@ -41,6 +44,9 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if
 _LAST_SIGNAL = 3
 
 
+_log = logging.getLogger("holdfast")
+
+
 class RemoteWorker:
     """Runs jobs over HTTP, for programs that do not reach the database.
 
@@ -50,7 +56,7 @@ class RemoteWorker:
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         key: str | None = None,
         *,
         worker_id: str | None = None,
@@ -63,7 +69,12 @@ class RemoteWorker:
         patience: float = 120.0,
         app: Holdfast | None = None,
     ) -> None:
-        """`timeout` is for one try of a request; an outcome is tried to be told for `patience` seconds."""
+        """`timeout` is for one try of a request; an outcome is tried to be told for `patience` seconds.
+
+        Without `url`, both come from the environment: HOLDFAST_URL and HOLDFAST_KEY.
+        """
+        if url is None:
+            url, key = os.environ.get("HOLDFAST_URL", ""), key or os.environ.get("HOLDFAST_KEY")
         if not 1 <= slots <= MOST_JOBS:
             raise InvalidInput(f"slots must be from 1 to {MOST_JOBS}, not {slots}")
         self.worker_id = worker_id or _own_name()
@@ -105,6 +116,8 @@ class RemoteWorker:
     async def run(self, *, burst: bool = False) -> None:
         """Run jobs until told to stop; with `burst`, until there are none. Raises Forbidden for an invalid key."""
         types = self._terms.types
+        if not self._terms.url:
+            raise ConfigError("HOLDFAST_URL is not set: the address of the server, such as http://localhost:8080")
         if not 1 <= len(types) <= _MOST_TYPES:
             raise InvalidInput(f"a worker has handlers for 1 to {_MOST_TYPES} job types; this one has {len(types)}")
         unfit = [one.name for one in types.values() if one.executor == "process"]
@@ -113,6 +126,7 @@ class RemoteWorker:
         if self._shift is not None:
             raise HoldfastError("this worker is running already")
         self._shift = shift = Shift(self._terms)
+        _log.info("worker %s pulls %s from %s", self.worker_id, ", ".join(types), self._terms.url)
         entering = None if self._lifespan is None else partial(self._lifespan, self)
         try:
             async with inside(entering, shift.draining, shift.hurried) as resources:
@@ -128,8 +142,19 @@ class RemoteWorker:
             self._shift.drain()
 
     def run_forever(self, *, burst: bool = False) -> None:
-        """Run jobs until SIGTERM or Ctrl-C, which drains; a second signal interrupts handlers."""
-        run_loop(self._run_until_told(burst=burst))
+        """Run jobs until SIGTERM or Ctrl-C, which drains; a second signal interrupts handlers.
+
+        A worker that cannot work as it is started, as with an invalid key, ends the process with the code 2. Where
+        the program has not set up logging, Holdfast's log lines go to standard error.
+        """
+        if not _log.hasHandlers():
+            config = self._terms.app.config
+            set_up_logging(config.log_format, config.log_level)
+        try:
+            run_loop(self._run_until_told(burst=burst))
+        except (ConfigError, Forbidden, InvalidInput) as fault:
+            sys.stderr.write(f"error: {fault}\n")
+            raise SystemExit(2) from None
 
     async def _run_until_told(self, *, burst: bool) -> None:
         loop, count = asyncio.get_running_loop(), 0

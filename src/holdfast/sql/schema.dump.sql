@@ -8435,6 +8435,11 @@ CREATE FUNCTION holdfast.other_names(kind text, name text, max_names integer DEF
   with known as materialized (
     select t.name from job_types t where other_names.kind = 'type'
     union
+    select served.type
+    from live_workers() w
+    cross join lateral unnest(w.types) as served (type)
+    where other_names.kind = 'type' and w.kind = 'remote'
+    union
     select t.queue from job_types t where other_names.kind = 'queue'
     union
     select s.queue from streams s where other_names.kind = 'queue'

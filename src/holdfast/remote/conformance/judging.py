@@ -72,6 +72,13 @@ class _Worker:
             await asyncio.wait_for(self._process.wait(), _KILL_SECONDS)
         self._process = None
 
+    async def strike(self) -> None:
+        """End its process alone at once, and nothing that it started."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
     async def terminate(self, seconds: float) -> int | None:
         """Ask it to end."""
         if self._process is None:
@@ -129,20 +136,21 @@ async def _judged(stage: Stage, worker: _Worker, trial: Trial, *, by_hand: bool)
     if trial.end_it is not None and by_hand:
         return Judgement(trial=trial.name, rule=trial.rule, mark="not tried", wrong=("nobody knows its process",))
     try:
-        await _ready(stage, worker)
-        if trial.try_it is not None:
+        ready = await _ready(stage, worker)
+        if ready and trial.try_it is not None:
             await trial.try_it(stage)
-        if trial.end_it is not None:
-            await trial.end_it(stage, worker.terminate)
+        if ready and trial.end_it is not None:
+            await trial.end_it(stage, worker)
     except Wrong as wrong:
-        stage.wrong.append(str(wrong))
+        if not stage.wrong:  # what did not come after a trial broke off is no fault of its own
+            stage.note(str(wrong))
     if stage.wrong:
         judgement = Judgement(trial=trial.name, rule=trial.rule, mark="failed", wrong=tuple(stage.wrong))
     return judgement
 
 
-async def _ready(stage: Stage, worker: _Worker) -> None:
-    """Wait until the worker asks for jobs."""
+async def _ready(stage: Stage, worker: _Worker) -> bool:
+    """Wait until the worker asks for jobs. Returns whether it can be tried."""
     before = len(stage.calls)
 
     def asks() -> bool:
@@ -151,7 +159,8 @@ async def _ready(stage: Stage, worker: _Worker) -> None:
     seconds = _READY_SECONDS if before else _START_SECONDS
     await stage.until(lambda: asks() or worker.exit_code is not None or stage.wrong, seconds)
     if stage.wrong:
-        raise Wrong("could not be tried further")
+        stage.note("could not be tried further")
+        return False
     if worker.exit_code is not None:
         raise Wrong(f"ended by itself, with the code {worker.exit_code}")
     if not asks():
@@ -159,3 +168,4 @@ async def _ready(stage: Stage, worker: _Worker) -> None:
     missing = {"conform.echo", "conform.items", "conform.slow", "conform.fail"} - stage.types
     if missing:
         raise Wrong(f"has no handler for {', '.join(sorted(missing))}: its pulls did not name them")
+    return True

@@ -70,6 +70,11 @@ class WorkerCall:
             if "job_id" in one
         }
 
+    @property
+    def message(self) -> str:
+        """What its repeats have in common: a repeated pull may wait for another time."""
+        return f"{self.verb} {json.dumps({**self.body, 'wait_sec': None}, sort_keys=True)}"
+
 
 class Stage:
     """One server, for one worker at a time."""
@@ -114,6 +119,7 @@ class Stage:
         self.trouble.clear()
         self.wrong = []
         self.draining = self._worker_id = None
+        self._requests.clear()
         self._not_before.clear()
         self._idle.clear()
 
@@ -152,7 +158,7 @@ class Stage:
             self.stir()
             reply = trouble.reply or Reply(lost=True)
             if (seconds := reply.headers.get("Retry-After")) is not None:
-                self._not_before[call.verb] = (time.monotonic() + float(seconds), seconds)
+                self._not_before[call.message] = (time.monotonic() + float(seconds), seconds)
             return reply
         try:
             body = await getattr(self, f"_{call.verb}")(call.body)
@@ -167,7 +173,9 @@ class Stage:
         return Reply(lost=True) if self._meets(call, answered=True) else reply
 
     def _meets(self, call: WorkerCall, *, answered: bool) -> Trouble | None:
-        """The trouble that a request runs into, before or after it was answered."""
+        """The trouble that a request runs into, before or after it was answered. Jobs of an earlier trial meet none."""
+        if call.jobs and not call.jobs & self.jobs.keys():
+            return None
         for one in self.trouble:
             if one.verb == call.verb and one.times and one.lose_answer == answered and one.about(call):
                 one.times -= 1
@@ -209,7 +217,7 @@ class Stage:
         self._worker_id = worker_id
 
     def _judge_patience(self, call: WorkerCall) -> None:
-        not_before, told = self._not_before.pop(call.verb, (0.0, ""))
+        not_before, told = self._not_before.pop(call.message, (0.0, ""))
         if call.at < not_before - 0.1:
             early = not_before - call.at
             self.note(f"came back {early:.1f} s too early: the {call.verb} was answered with `Retry-After: {told}`")
@@ -224,19 +232,21 @@ class Stage:
         known = request in self._requests
         if self.draining is not None and began > self.draining + 0.3 and not known:
             self.note("pulled again after it had been told to drain")
-        while True:
-            jobs = [(job, attempt) for job, attempt in self._requests.get(request, ()) if job.owned_in(attempt)]
-            if not jobs and self.draining is None:
-                free = [job for job in self.jobs.values() if job.claimable and job.type in self.types]
-                jobs = [(job, job.claim()) for job in free[: body.get("max", 1)]]
-                self._requests[request] = jobs
-            news = [job for job in self.jobs.values() if job.interrupt and not job.told and job.owned]
-            if jobs or news or self.draining is not None or time.monotonic() >= end or replaced.is_set():
-                break
-            self._requests.setdefault(request, [])
-            await self._change(min(0.1, max(0.0, end - time.monotonic())))
-        if self._waiting.get(request) is replaced:
-            del self._waiting[request]
+        try:
+            while True:
+                jobs = [(job, attempt) for job, attempt in self._requests.get(request, ()) if job.owned_in(attempt)]
+                if not jobs and self.draining is None:
+                    free = [job for job in self.jobs.values() if job.claimable and job.type in self.types]
+                    jobs = [(job, job.claim()) for job in free[: body.get("max", 1)]]
+                    self._requests[request] = jobs
+                news = [job for job in self.jobs.values() if job.interrupt and not job.told and job.owned]
+                if jobs or news or self.draining is not None or time.monotonic() >= end or replaced.is_set():
+                    break
+                self._requests.setdefault(request, [])
+                await self._change(min(0.1, max(0.0, end - time.monotonic())))
+        finally:  # a worker that hangs up waits no longer
+            if self._waiting.get(request) is replaced:
+                del self._waiting[request]
         self._judge_pace(began, busy=bool(jobs or news))
         for job in news:
             job.tell()
@@ -297,7 +307,7 @@ class Stage:
             for job, lease in known:
                 if job is not None and job.owned_in(lease["attempt"]):
                     job.prolong(lease.get("lease_sec"))
-            answers = [_lease(job, lease) for job, lease in known]
+            answers = [self._lease(job, lease) for job, lease in known]
             news = any(not one["owned"] or one["directive"] != "continue" for one in answers)
             if news or self.draining is not None or time.monotonic() >= end:
                 break
@@ -323,10 +333,9 @@ class Stage:
     def _directive(self) -> str:
         return "continue" if self.draining is None else "drain"
 
-
-def _lease(job: TrialJob | None, lease: dict[str, Any]) -> dict[str, Any]:
-    owned = job is not None and job.owned_in(lease["attempt"])
-    answer: dict[str, Any] = {"job_id": lease["job_id"], "attempt": lease["attempt"], "owned": owned}
-    if job is None or not owned:
-        return {**answer, "directive": "lost", "lease_expires_at": None, "lease_remaining_ms": 0}
-    return {**answer, "directive": job.interrupt or "continue", **job.lease_left()}
+    def _lease(self, job: TrialJob | None, lease: dict[str, Any]) -> dict[str, Any]:
+        owned = job is not None and job.owned_in(lease["attempt"])
+        answer: dict[str, Any] = {"job_id": lease["job_id"], "attempt": lease["attempt"], "owned": owned}
+        if job is None or not owned:
+            return {**answer, "directive": None, "lease_expires_at": None, "lease_remaining_ms": None}
+        return {**answer, "directive": job.interrupt or self._directive(), **job.lease_left()}

@@ -14,20 +14,27 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.remote.conformance.jobs import TrialJob
 from holdfast.remote.conformance.listening import Reply
 from holdfast.remote.conformance.stage import Stage, Trouble, WorkerCall
 
-__all__ = ["TRIALS", "Terminate", "Trial", "Wrong"]
+__all__ = ["TRIALS", "Process", "Trial", "Wrong"]
 
 #: How long a worker may take for what needs no time, retries after trouble included.
 _SOON, _RECOVERY = 15.0, 30.0
 _TEXT = 'quotes " and \\ backslash, /, \nnewline, tab\t, \u2028, é, 漢字, 😀'
 
-#: Sends SIGTERM to the worker, and returns how it ended within so many seconds; None if it goes on.
-Terminate = Callable[[float], Awaitable[int | None]]
+
+class Process(Protocol):
+    """The worker's process."""
+
+    async def terminate(self, seconds: float) -> int | None:
+        """Send SIGTERM. Returns how it ended within so many seconds; None if it goes on."""
+
+    async def strike(self) -> None:
+        """End it with SIGKILL, and nothing that it started."""
 
 
 class Wrong(Exception):
@@ -42,7 +49,7 @@ class Trial:
     rule: str
     try_it: Callable[[Stage], Awaitable[None]] | None = None
     #: Ends the worker's process.
-    end_it: Callable[[Stage, Terminate], Awaitable[None]] | None = None
+    end_it: Callable[[Stage, Process], Awaitable[None]] | None = None
 
 
 async def _ended(stage: Stage, job: TrialJob, seconds: float, instead: str = "") -> None:
@@ -282,12 +289,12 @@ async def _drained(stage: Stage) -> None:
     await stage.until(lambda: stage.wrong, 2.0)
 
 
-async def _terminated(stage: Stage, terminate: Terminate) -> None:
+async def _terminated(stage: Stage, worker: Process) -> None:
     job = stage.offer("conform.slow", {"seconds": 2}, lease=3.0)
     await _running(stage, job)
     await stage.until(lambda: False, 0.5)
     began = time.monotonic()
-    code = await terminate(_SOON)
+    code = await worker.terminate(_SOON)
     if code is None:
         raise Wrong(f"had not ended {_SOON:g} s after SIGTERM")
     if not job.ended:
@@ -296,6 +303,24 @@ async def _terminated(stage: Stage, terminate: Terminate) -> None:
     later = [call for call in stage.calls if call.verb == "pull" and call.at > began + 0.3]
     if [call for call in later if call.body.get("request_id") not in fresh or not call.body.get("request_id")]:
         raise Wrong("pulled again after SIGTERM")
+
+
+async def _killed(stage: Stage, worker: Process) -> None:
+    job = stage.offer("conform.slow", {"seconds": 20}, lease=2.0)
+    await _running(stage, job)
+    await stage.until(lambda: False, 0.5)
+    await worker.strike()
+    struck = time.monotonic() + 0.3  # what was sent before may arrive after
+    await stage.until(lambda: _heard_of(stage, job, struck), 3.5)
+    if late := _heard_of(stage, job, struck):
+        raise Wrong(
+            f"went on with its job after SIGKILL (/worker/{late[0].verb}): what keeps the lease must end with the "
+            "worker, else its job is never taken over. A command that starts the worker must `exec` it"
+        )
+
+
+def _heard_of(stage: Stage, job: TrialJob, since: float) -> list[WorkerCall]:
+    return [call for call in stage.calls if job.id in call.jobs and call.at > since]
 
 
 #: In this order; those that end the worker come last.
@@ -319,4 +344,5 @@ TRIALS: tuple[Trial, ...] = (
     Trial(name="idle", rule="nothing to do costs little", try_it=_idle),
     Trial(name="drain", rule="drain ends the pulls, not the jobs", try_it=_drained),
     Trial(name="sigterm", rule="SIGTERM ends the worker in good order", end_it=_terminated),
+    Trial(name="sigkill", rule="a killed worker keeps no lease", end_it=_killed),
 )

@@ -53,14 +53,19 @@ as $$
 $$;
 
 -- The known names, up to `max_names`, if the given name is unknown; null if it is known. A job type is known once a
--- worker has published it; a queue, if it has jobs, or if a job type or a live worker names it. Roles: api, worker,
--- operator.
+-- worker has published it, and while a live remote worker serves it; a queue, if it has jobs, or if a job type or a live
+-- worker names it. Roles: api, worker, operator.
 create or replace function other_names(kind text, name text, max_names integer default 1000) returns text[]
 language sql security definer stable
 set search_path from current
 as $$
   with known as materialized (
     select t.name from job_types t where other_names.kind = 'type'
+    union
+    select served.type
+    from live_workers() w
+    cross join lateral unnest(w.types) as served (type)
+    where other_names.kind = 'type' and w.kind = 'remote'
     union
     select t.queue from job_types t where other_names.kind = 'queue'
     union
