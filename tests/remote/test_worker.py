@@ -351,8 +351,9 @@ def test_a_worker_is_started_by_its_name(tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     with process.stderr:
-        line = process.stderr.readline()
+        started, line = process.stderr.readline(), process.stderr.readline()
         process.terminate()
+    assert "pulls any from http://127.0.0.1:1" in started
     assert "no jobs can be pulled" in line
     assert process.wait(30) == 0
 
