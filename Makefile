@@ -28,10 +28,10 @@ up: $(RUNS)  ## PostgreSQL, worker, HTTP server and a demo; Ctrl-C drains
 quick: setup  ## unit, SQL and client tests, in about a minute
 	@$(BIN)/python -m pytest -n 4 --dist worksteal $(QUICK)
 
-# Six processes keep two cores busy; eight were no faster.
+# Many tests wait for something: nine processes keep two cores busy.
 test: setup  ## the whole suite
 	@scripts/system-packages
-	@$(BIN)/python -m pytest -n 6 --dist worksteal --durations=10
+	@$(BIN)/python -m pytest -n 9 --dist worksteal --durations=10
 
 check: setup  ## lint, types, import contracts
 	@$(BIN)/ruff check .

@@ -97,7 +97,8 @@ def _add_problems(method: str, operation: dict[str, Any]) -> None:
     if method != "get" and (with_state or "schedules" in operation.get("tags", ())):
         statuses |= {409}
     responses = operation["responses"]
-    if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
+    refuses_names = operation.pop("x-refuses-names", False)
+    if refuses_names or any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
         statuses |= {422}
     elif "422" in responses and "requestBody" not in operation:
         del responses["422"]

@@ -157,7 +157,7 @@ def _add_drain_of(router: APIRouter, state: AppState, kind: Kind) -> None:
         response_model=DrainState,
         summary=f"Whether anything of a {kind} still runs after its claims were stopped",
         operation_id=f"{kind}_drain",
-        openapi_extra=secured("operate"),
+        openapi_extra=secured("operate") | {"x-refuses-names": True},
     )
 
 
